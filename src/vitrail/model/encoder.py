@@ -18,10 +18,10 @@ PER_TOKEN = (
     *("norm2", "mlp.hidden", "mlp.activated", "mlp.out", "out"),
 )
 
-# On CPU, two plain products around a softmax beat scaled_dot_product_attention while the score matrix stays
-# small (`make bench`, section attention kernels); beyond this many bytes of scores the fused kernel, which never
-# stores them, is the only sane choice.
-PLAIN_SCORES_BYTES = 256 * 2**20
+# In 16-bit on a CPU, two plain products around a softmax beat scaled_dot_product_attention 1.7 to 2.3 times at 197
+# to 1,025 tokens, as long as the scores stay in cache: a few images at a time. In 32-bit, and for scores that fit no
+# cache, the fused kernel wins. Measured on an AVX-512 machine by `make bench` (bench/RESULTS.md, attention kernels).
+SLICE_BYTES, IMAGE_BYTES = 8 * 2**20, 32 * 2**20
 
 
 class Encoder(nn.Module):
@@ -157,10 +157,17 @@ class Attention(nn.Module):
 
 def attend(q: Queries, k: Heads, v: Heads, dropout: float = 0.0) -> Queries:
     """What each query gathers from the values, by softmax of its scaled scores."""
-    if plain_products_win(q, k):
-        weights = attention_scores(q, k).softmax(dim=-1)
-        return F.dropout(weights, dropout, training=dropout > 0.0) @ v
-    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+    images = images_per_slice(q, k)
+    if images == 0:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+    slices = zip(q.split(images), k.split(images), v.split(images), strict=True)
+    gathered = [weighted_sum(*some, dropout) for some in slices]
+    return gathered[0] if len(gathered) == 1 else torch.cat(gathered)
+
+
+def weighted_sum(q: Queries, k: Heads, v: Heads, dropout: float) -> Queries:
+    weights = attention_scores(q, k).softmax(dim=-1)
+    return F.dropout(weights, dropout, training=dropout > 0.0) @ v
 
 
 def attention_scores(q: Queries, k: Heads) -> Weights:
@@ -168,12 +175,15 @@ def attention_scores(q: Queries, k: Heads) -> Weights:
     return (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
 
 
-def plain_products_win(q: Queries, k: Heads) -> bool:
-    """A rule on shapes alone: the same shapes always take the same path, so results repeat bit for bit."""
-    if q.device.type not in ("cpu", "meta"):
-        return False
-    batch, heads, queries, _ = q.shape
-    return batch * heads * queries * k.shape[2] * q.element_size() <= PLAIN_SCORES_BYTES or not heads
+def images_per_slice(q: Queries, k: Heads) -> int:
+    """How many images to attend at a time by plain products; 0: use the fused kernel.
+
+    A rule on shapes and dtype alone: the same input always takes the same path, so results repeat bit for bit.
+    """
+    image_bytes = q.shape[1] * q.shape[2] * k.shape[2] * q.element_size()
+    if q.device.type != "cpu" or q.element_size() > 2 or image_bytes > IMAGE_BYTES:
+        return 0
+    return max(1, SLICE_BYTES // max(image_bytes, 1))
 
 
 def layer_norm(config: ViTConfig) -> nn.LayerNorm:
