@@ -1,0 +1,182 @@
+"""Reads and writes .safetensors: a JSON header, then the tensors' bytes end to end.
+
+The header is checked against our own limits before anything is allocated. Tensors are copied into memory of their
+own, not mapped: a mapped file that somebody truncates kills the process with SIGBUS, and one that somebody saves
+over changes the model silently after it was checked (docs/guide/safety.md has the measurement behind this).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+import torch
+
+from vitrail.checkpoint.atomic import replacing
+from vitrail.checkpoint.entry import DTYPES, MAX_RANK, MAX_TENSORS, Entry, check_entry, check_name, load
+from vitrail.checkpoint.source import Source, shown
+
+MAX_HEADER = 16 * 2**20
+METADATA = "__metadata__"
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+# `"name": {...}` and what follows it. Every value is a flat object, so no nesting has to be understood; possessive
+# quantifiers keep the search linear. A JSON library would hide repeated names, and build whatever a bomb spells out.
+STRING = rb'"(?:[^"\\]++|\\.)*+"'
+PAIR = re.compile(rb"\s*+(" + STRING + rb")\s*+:\s*+(\{(?:[^\"{}]++|" + STRING + rb")*+\})\s*+([,}])", re.DOTALL)
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
+T = TypeVar("T")
+
+
+class Declared(msgspec.Struct, forbid_unknown_fields=True):
+    """One tensor as the header spells it."""
+
+    dtype: str
+    shape: Annotated[list[Size], msgspec.Meta(max_length=MAX_RANK)]
+    data_offsets: tuple[Size, Size]
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file that starts with these bytes is a safetensors file."""
+    return len(head) > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= MAX_HEADER
+
+
+def directory(source: Source) -> tuple[dict[str, tuple[Entry, int]], dict[str, str]]:
+    """Every tensor with the place of its bytes in the file, in file order, and the metadata."""
+    if source.size < 10:
+        raise source.refuse(f"is {source.size} bytes long.", "A safetensors file has at least 10.")
+    (length,) = struct.unpack("<Q", source.read(0, 8))
+    if length > min(MAX_HEADER, source.size - 8):
+        raise source.refuse(
+            f"claims a header of {length:,} bytes in a file of {source.size:,}.",
+            f"A safetensors header is at most {MAX_HEADER:,} bytes and lies inside the file.",
+        )
+    declared, metadata = _parse(source, source.read(8, length))
+    return _place(source, declared, 8 + length), metadata
+
+
+def _parse(source: Source, header: bytes) -> tuple[dict[str, Declared], dict[str, str]]:
+    declared: dict[str, Declared] = {}
+    metadata: dict[str, str] | None = None
+    if re.fullmatch(rb"\{\s*\}\s*", header):
+        return {}, {}
+    if not header.startswith(b"{"):
+        raise source.refuse("has a header that is not a JSON object.", "A safetensors header starts with '{'.")
+    position, more = 1, b","
+    while more == b",":
+        pair = PAIR.match(header, position)
+        if pair is None:
+            raise source.refuse(
+                f"has a header that makes no sense at byte {position:,}.",
+                'A safetensors header reads {"name": {"dtype": …, "shape": […], "data_offsets": […]}, …}.',
+            )
+        key, value, more = pair.groups()
+        position = pair.end()
+        name = _decode(source, key, str, "a name")
+        if name in declared or (name == METADATA and metadata is not None):
+            raise source.refuse("is declared twice.", "Every name is declared once.", tensor=name)
+        if len(declared) >= MAX_TENSORS:
+            raise source.refuse(f"declares more than {MAX_TENSORS:,} tensors.")
+        if name == METADATA:
+            metadata = _decode(source, value, dict[str, str], "the metadata")
+        else:
+            check_name(source, name)
+            declared[name] = _decode(source, value, Declared, f"tensor '{shown(name)}'")
+        _refuse_repeated_keys(source, value, name)
+    if header[position:].strip():
+        raise source.refuse(f"has something after the end of its header, at byte {position:,}.")
+    return declared, metadata or {}
+
+
+def _decode(source: Source, text: bytes, kind: type[T], what: str) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise source.refuse(f"has a header that cannot be read at {what}: {shown(str(error))}.") from error
+
+
+def _refuse_repeated_keys(source: Source, value: bytes, name: str) -> None:
+    """`{"shape": [1], "shape": [2]}` means one thing to one reader and another to the next."""
+    pairs: list[tuple[str, object]] = json.loads(value, object_pairs_hook=lambda pairs: pairs)  # small and flat by now
+    if len(dict(pairs)) != len(pairs):
+        raise source.refuse("repeats a key.", "Every key is given once.", tensor=name)
+
+
+def _place(source: Source, declared: dict[str, Declared], start: int) -> dict[str, tuple[Entry, int]]:
+    """Tensors lie end to end from the header to the end of the file: no gap, no overlap, nothing left over."""
+    placed: dict[str, tuple[Entry, int]] = {}
+    end = 0
+    for name, tensor in sorted(declared.items(), key=lambda item: item[1].data_offsets):
+        if tensor.dtype not in DTYPES:
+            raise source.refuse(
+                f"has the type '{shown(tensor.dtype)}'.", f"Known types: {', '.join(DTYPES)}.", tensor=name
+            )
+        entry = Entry(name, DTYPES[tensor.dtype], tuple(tensor.shape))
+        check_entry(source, entry)
+        first, last = tensor.data_offsets
+        if first != end or last - first != entry.nbytes:
+            raise source.refuse(
+                f"of {entry.nbytes:,} bytes is said to lie at {first:,} to {last:,}; the next free byte is {end:,}.",
+                "Tensors lie end to end and each is as long as its shape says.",
+                tensor=name,
+            )
+        placed[name] = entry, start + first
+        end = last
+    if start + end != source.size:
+        raise source.refuse(
+            f"is {source.size:,} bytes long, but its header describes {start + end:,}.",
+            "The header accounts for every byte.",
+            "It was cut short or is damaged: fetch or copy it again.",
+        )
+    return placed
+
+
+def read(source: Source, *, allow_nonfinite: bool) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """All tensors and the metadata."""
+    placed, metadata = directory(source)
+    tensors = {}
+    for name, (entry, offset) in placed.items():
+        cursor = _Cursor(source, offset)
+        tensors[name] = load(source, entry, cursor.fill, allow_nonfinite=allow_nonfinite)
+    return tensors, metadata
+
+
+class _Cursor:
+    """Reads on from a place in the file."""
+
+    def __init__(self, source: Source, offset: int) -> None:
+        self.source, self.offset = source, offset
+
+    def fill(self, buffer: memoryview) -> None:
+        """The next bytes."""
+        self.source.readinto(self.offset, buffer)
+        self.offset += len(buffer)
+
+
+def write(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
+    """The same tensors give the same bytes: sorted by type width and name, as the reference library lays them out."""
+    order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    header: dict[str, object] = {METADATA: dict(sorted(metadata.items()))} if metadata else {}
+    end = 0
+    for name in order:
+        tensor = tensors[name]
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with replacing(path) as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in order:
+            file.write(raw_bytes(tensors[name]))
+
+
+def raw_bytes(tensor: torch.Tensor) -> memoryview:
+    """The tensor's numbers in C order, as bytes."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data

@@ -1,0 +1,70 @@
+"""An open weight file: where it is, how long it is, and reads that never come back short."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from vitrail.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A regular file held open, so that what was checked is what is read, whatever happens to its name."""
+
+    path: Path
+    file: BinaryIO
+    size: int
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Exactly `count` bytes from `offset`; the caller has checked that they lie inside the file."""
+        content = bytearray(count)
+        self.readinto(offset, memoryview(content))
+        return bytes(content)
+
+    def readinto(self, offset: int, buffer: memoryview) -> None:
+        """Fill the buffer from `offset`."""
+        self.file.seek(offset)
+        done = 0
+        while done < len(buffer):
+            count = self.file.readinto(buffer[done:])  # type: ignore[attr-defined]  # raw file; BinaryIO lacks it
+            if not count:
+                raise self.refuse("became shorter while it was being read.", "Nobody writes to a file being loaded.")
+            done += count
+
+    def refuse(self, reason: str, expected: str = "", fix: str = "", *, tensor: str | None = None) -> CheckpointError:
+        """The error that names this file, the tensor and the reason; the caller raises it."""
+        where = f"{shown(str(self.path), 4096)}: " + (f"tensor '{shown(tensor)}' " if tensor is not None else "")
+        return CheckpointError(where + reason, expected, fix)
+
+
+def shown(text: str, limit: int = 120) -> str:
+    """Text from an untrusted file, made fit for one line of a message."""
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
+    return safe if len(safe) <= limit else f"{safe[:limit]}… ({len(text):,} characters)"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Source]:
+    """The file at this path, if it is a regular file; a pipe, device or directory is refused without waiting."""
+    try:
+        # O_NONBLOCK: opening a FIFO nobody writes to would otherwise wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CheckpointError(
+            f"{shown(str(path), 4096)} cannot be opened: {reason}.",
+            "Weights are a file this user can read.",
+            "Check the path and its permissions.",
+        ) from error
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        status = os.fstat(descriptor)
+        source = Source(Path(path), file, status.st_size)
+        if not stat.S_ISREG(status.st_mode):
+            raise source.refuse("is not a regular file.", "Weights are read from a regular file.")
+        yield source
