@@ -1,3 +1,46 @@
-"""vitrail: Vision Transformers, from a folder of images to a model that is trained, understood, fast and served."""
+"""vitrail: Vision Transformers, from a folder of images to a model that is trained, understood, fast and served.
+
+    import vitrail
+    model = vitrail.create("B/16", num_classes=100)
+    logits = model(images)
+
+Names are looked up on first use, so `import vitrail` (and `vitrail --help`) stays quick and imports no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from vitrail.config import Preprocess as Preprocess
+    from vitrail.config import ViTConfig as ViTConfig
+    from vitrail.errors import VitrailError as VitrailError
+    from vitrail.explain.trace import trace as trace
+    from vitrail.model.probe import Probe as Probe
+    from vitrail.model.variants import create as create
+    from vitrail.model.vit import VisionTransformer as VisionTransformer
+    from vitrail.prune.surgery import prune_heads as prune_heads
+
+HOMES = {
+    "Preprocess": "vitrail.config",
+    "Probe": "vitrail.model.probe",
+    "ViTConfig": "vitrail.config",
+    "VisionTransformer": "vitrail.model.vit",
+    "VitrailError": "vitrail.errors",
+    "create": "vitrail.model.variants",
+    "prune_heads": "vitrail.prune.surgery",
+    "trace": "vitrail.explain.trace",
+}
+
+__all__ = ["Preprocess", "Probe", "ViTConfig", "VisionTransformer", "VitrailError", "create", "prune_heads", "trace"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'vitrail' has no attribute {name!r}")
+    return getattr(import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -77,6 +77,7 @@ class ViTConfig(Frozen, frozen=True, kw_only=True):
 
     # stem
     resnet: ResNetStem | None = None  # None: patches straight from pixels
+    ragged_edge: Literal["refuse", "crop"] = "refuse"  # pixels beyond the last whole patch; SigLIP So400m/14 crops
     patch_bias: bool = True  # CLIP's patch projection has none
     pre_norm: bool = False  # CLIP: a LayerNorm between the tokens and the first block
 
@@ -155,7 +156,8 @@ class ViTConfig(Frozen, frozen=True, kw_only=True):
         """Patch rows and columns for an image of `size`; an error that names the nearest sizes if it has none."""
         rows, cols = self.resnet.grid(size) if self.resnet else size
         patch_rows, patch_cols = self.patch_size
-        if rows < 1 or cols < 1 or rows % patch_rows or cols % patch_cols:
+        ragged = (rows % patch_rows or cols % patch_cols) and self.ragged_edge == "refuse"
+        if rows < patch_rows or cols < patch_cols or ragged:
             raise ConfigError(
                 f"An image of {size[0]} x {size[1]} pixels does not divide into patches of "
                 f"{patch_rows} x {patch_cols}{' feature-map cells' if self.resnet else ''}.",

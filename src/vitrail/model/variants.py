@@ -5,10 +5,13 @@ google-research/big_vision, models/vit.py `decode_variant`; the hybrids' those o
 """
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitrail.config import ResNetStem, ViTConfig, build
 from vitrail.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from vitrail.model.vit import VisionTransformer
 
 # name: hidden size, blocks, MLP width, heads
 SIZES: dict[str, tuple[int, int, int, int]] = {
@@ -144,6 +147,8 @@ def _family(size: str, patch: int, image: int, words: set[str]) -> dict[str, Any
             fields |= {"mlp": "swiglu", "hidden_act": "silu"}
     elif "siglip" in words:
         fields = plain(size, patch, image) | _SIGLIP
+        if image % patch:  # So400m/14 at 384: 27 whole patches a side, six pixels unseen
+            fields |= {"ragged_edge": "crop"}
     else:
         fields = plain(size, patch, image)
     if "distilled" in words:
@@ -151,3 +156,24 @@ def _family(size: str, patch: int, image: int, words: set[str]) -> dict[str, Any
     if "reg4" in words:
         fields |= _REGISTERS
     return fields
+
+
+def named_models() -> list[dict[str, Any]]:
+    """Every plain size with its usual patch and every hybrid: name, sizes and parameters (built without allocating)."""
+    from vitrail.model.vit import build_empty
+
+    names = [f"{size}/{DEFAULT_PATCH.get(size, 16)}" for size in SIZES] + list(HYBRIDS)
+    shown = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "grid")
+    rows = []
+    for name in names:
+        config = config_for(name)
+        parameters = sum(parameter.numel() for parameter in build_empty(config).parameters())
+        rows.append({"name": name} | {field: getattr(config, field) for field in shown} | {"parameters": parameters})
+    return rows
+
+
+def create(name: str, *, seed: int | None = None, **changes: Any) -> "VisionTransformer":
+    """A model with fresh weights, by name, ready to evaluate; `changes` are ViTConfig fields."""
+    from vitrail.model import vit
+
+    return vit.create(config_for(name, **changes), seed)
