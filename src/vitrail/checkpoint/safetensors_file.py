@@ -1,8 +1,7 @@
 """Reads and writes .safetensors: a JSON header, then the tensors' bytes end to end.
 
-The header is checked against our own limits before anything is allocated. Tensors are copied into memory of their
-own, not mapped: a mapped file that somebody truncates kills the process with SIGBUS, and one that somebody saves
-over changes the model silently after it was checked (docs/guide/safety.md has the measurement behind this).
+The header is checked against our own limits before anything is allocated. Large tensors are mapped, not copied, where
+nobody else can write to the file; `Source.maps_allowed` says why that matters.
 """
 
 from __future__ import annotations
@@ -18,10 +17,21 @@ import msgspec
 import torch
 
 from vitrail.checkpoint.atomic import replacing
-from vitrail.checkpoint.entry import DTYPES, MAX_RANK, MAX_TENSORS, Entry, check_entry, check_name, load
-from vitrail.checkpoint.source import Source, shown
+from vitrail.checkpoint.entry import (
+    CHUNK,
+    DTYPES,
+    MAX_RANK,
+    MAX_TENSORS,
+    Entry,
+    check_entry,
+    check_name,
+    check_values,
+    load,
+)
+from vitrail.checkpoint.source import Cursor, Source, shown
 
 MAX_HEADER = 16 * 2**20
+WORTH_MAPPING = 2**20  # bytes; below it a copy is as fast
 METADATA = "__metadata__"
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -140,23 +150,25 @@ def _place(source: Source, declared: dict[str, Declared], start: int) -> dict[st
 def read(source: Source, *, allow_nonfinite: bool) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """All tensors and the metadata."""
     placed, metadata = directory(source)
+    maps_left = source.maps_allowed()
     tensors = {}
     for name, (entry, offset) in placed.items():
-        cursor = _Cursor(source, offset)
-        tensors[name] = load(source, entry, cursor.fill, allow_nonfinite=allow_nonfinite)
+        if maps_left and entry.nbytes >= WORTH_MAPPING and offset % entry.dtype.itemsize == 0:
+            maps_left -= 1
+            tensors[name] = _mapped(source, entry, offset, allow_nonfinite=allow_nonfinite)
+        else:
+            cursor = Cursor(source, offset)
+            tensors[name] = load(source, entry, cursor.fill, allow_nonfinite=allow_nonfinite)
     return tensors, metadata
 
 
-class _Cursor:
-    """Reads on from a place in the file."""
-
-    def __init__(self, source: Source, offset: int) -> None:
-        self.source, self.offset = source, offset
-
-    def fill(self, buffer: memoryview) -> None:
-        """The next bytes."""
-        self.source.readinto(self.offset, buffer)
-        self.offset += len(buffer)
+def _mapped(source: Source, entry: Entry, offset: int, *, allow_nonfinite: bool) -> torch.Tensor:
+    """The tensor as a private view of the file, in a map of its own: it is freed when this tensor is."""
+    flat = source.map(offset, entry.nbytes)
+    raw = flat.numpy()
+    for start in range(0, entry.nbytes, CHUNK):
+        check_values(source, entry, raw[start : start + CHUNK], start, allow_nonfinite=allow_nonfinite)
+    return flat.view(entry.dtype).view(entry.shape)
 
 
 def write(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
