@@ -18,6 +18,7 @@ import msgspec
 import torch
 
 from vitrail.checkpoint import npz_file, safetensors_file
+from vitrail.checkpoint.entry import naming_problem
 from vitrail.checkpoint.source import Source, opened, shown
 from vitrail.errors import CheckpointError
 
@@ -45,10 +46,15 @@ class Container:
 def read(path: Path, *, allow_nonfinite: bool = False) -> Container:
     """All tensors of a .npz or .safetensors file, checked before memory is taken."""
     with opened(Path(path)) as source:
-        if _kind(source) == "npz":
-            return Container(npz_file.read(source, allow_nonfinite=allow_nonfinite), {}, source.path)
-        tensors, metadata = safetensors_file.read(source, allow_nonfinite=allow_nonfinite)
-        return Container(tensors, metadata, source.path)
+        return contents(source, allow_nonfinite=allow_nonfinite)
+
+
+def contents(source: Source, *, allow_nonfinite: bool = False) -> Container:
+    """All tensors of an open file."""
+    if _kind(source) == "npz":
+        return Container(npz_file.read(source, allow_nonfinite=allow_nonfinite), {}, source.path)
+    tensors, metadata = safetensors_file.read(source, allow_nonfinite=allow_nonfinite)
+    return Container(tensors, metadata, source.path)
 
 
 def write_safetensors(
@@ -68,6 +74,8 @@ def write_npz(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 def _check_writable(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """What is written can be read back."""
     for name, tensor in tensors.items():
+        if problem := naming_problem(name):
+            raise CheckpointError(f"{path}: tensor '{shown(name)}' {problem}", "Names are short and printable.")
         if tensor.dtype not in safetensors_file.NAMES:
             raise CheckpointError(f"{path}: tensor '{name}' is {tensor.dtype}.", "Weights are plain numbers.")
 
@@ -75,18 +83,22 @@ def _check_writable(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 def read_json(path: Path, *, limit: int = JSON_LIMIT) -> dict[str, Any]:
     """The JSON object in a config file, of limited size and depth."""
     with opened(Path(path)) as source:
-        if source.size > limit:
-            raise source.refuse(f"is {source.size:,} bytes long.", f"A config is at most {limit:,} bytes.")
-        text = source.read(0, source.size)
-        try:
-            content = msgspec.json.decode(text, type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise source.refuse(
-                f"is not a JSON object: {shown(str(error))}.", "A config is one JSON object, {…}."
-            ) from error
-        if _depth(content) > JSON_DEPTH:
-            raise source.refuse("is nested too deeply.", f"A config nests at most {JSON_DEPTH} levels.")
-        return content
+        return json_object(source, limit)
+
+
+def json_object(source: Source, limit: int = JSON_LIMIT) -> dict[str, Any]:
+    """The JSON object an open file consists of."""
+    if source.size > limit:
+        raise source.refuse(f"is {source.size:,} bytes long.", f"A config is at most {limit:,} bytes.")
+    try:
+        content = msgspec.json.decode(source.read(0, source.size), type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise source.refuse(
+            f"is not a JSON object: {shown(str(error))}.", "A config is one JSON object, {…}."
+        ) from error
+    if _depth(content) > JSON_DEPTH:
+        raise source.refuse("is nested too deeply.", f"A config nests at most {JSON_DEPTH} levels.")
+    return content
 
 
 def _depth(content: object) -> int:
@@ -103,27 +115,35 @@ TAIL = 2**16
 FOREIGN = {
     b"version https://git-lfs": ("is a Git LFS pointer, not the weights.", "Run `git lfs pull` in its repository."),
     b"<": ("is a web page, not weights: a download that went wrong.", "Download it again."),
-    b"\x89HDF": ("is an HDF5 file (Keras).", "Save the weights as .npz or .safetensors."),
-    b"\x1f\x8b": ("is gzip-compressed.", "Unpack it first."),
+    b"{": ("is JSON text, not weights.", "Name the weights, or the folder that holds both."),
+    b"\x89HDF": ("is an HDF5 file (Keras).", "Save its weights with numpy.savez."),
     b"\x93NUMPY": ("is a single array (.npy).", "Save named arrays with numpy.savez."),
+    b"\x1f\x8b": ("is compressed (gzip).", "Unpack it first."),
+    b"BZh": ("is compressed (bzip2).", "Unpack it first."),
+    b"\xfd7zXZ": ("is compressed (xz).", "Unpack it first."),
+    b"7z\xbc\xaf": ("is compressed (7z).", "Unpack it first."),
+    b"GGUF": ("is a GGUF file (llama.cpp).", "Take the .safetensors it was made from."),
 }
 
 
 def _kind(source: Source) -> str:
     """npz or safetensors, by content; everything else is refused with what it is."""
     head = source.read(0, min(source.size, 512))
-    if safetensors_file.looks_like(head):
-        return "safetensors"
     if head.startswith(ZIP):
         tail = source.read(max(0, source.size - TAIL), min(source.size, TAIL))
         if b".pkl" in head + tail:  # torch.save writes archive/data.pkl
             raise pickle_refused(source)
         return "npz"
+    # Before the pickles: a header of 640 bytes starts with \x80\x02, as a pickle of protocol 2 does.
+    if safetensors_file.looks_like(head):
+        return "safetensors"
     if looks_like_pickle(head):
         raise pickle_refused(source)
     for start, (reason, fix) in FOREIGN.items():
         if head.lstrip().startswith(start):
             raise source.refuse(reason, "Weights come as .safetensors or .npz.", fix)
+    if head and source.path.suffix == ".safetensors":
+        return "safetensors"  # whose reader says precisely what is wrong
     raise source.refuse(
         "is empty." if not head else f"is neither .npz nor .safetensors; it starts with {head[:8]!r}.",
         "Weights come as .safetensors or .npz.",
@@ -133,8 +153,8 @@ def _kind(source: Source) -> str:
 
 def looks_like_pickle(head: bytes) -> bool:
     """Whether a file that starts with these bytes is a bare pickle, of any protocol."""
-    protocol_2_up = head[:1] == b"\x80" and 1 <= head[1] <= 5
-    return protocol_2_up or head[:2] in (b"(d", b"(l") or head[:1] == b"c"
+    protocol_2_up = len(head) > 1 and head[0] == 0x80 and 1 <= head[1] <= 5
+    return protocol_2_up or head[:2] in (b"(d", b"(l", b"}q", b"]q") or head[:1] == b"c"
 
 
 def pickle_refused(source: Source) -> CheckpointError:

@@ -57,17 +57,21 @@ class Entry:
         return self.elements * self.dtype.itemsize
 
 
+def naming_problem(name: str) -> str:
+    """What is wrong with a tensor's name: it must be short, printable, and not read like a path to somewhere else."""
+    if not 0 < len(name) <= MAX_NAME:
+        return f"has a name of {len(name):,} characters."
+    if not name.isprintable():
+        return "has control characters in its name."
+    if name.startswith("/") or "\\" in name or name[1:2] == ":" or ".." in name.split("/"):
+        return "has a name that reads like a path to somewhere else."
+    return ""
+
+
 def check_name(source: Source, name: str) -> None:
-    """A tensor's name is short, printable, and could not be mistaken for a path that leads elsewhere."""
-    reason = ""
-    if not name or len(name) > MAX_NAME:
-        reason = f"has a name of {len(name):,} characters."
-    elif not name.isprintable():
-        reason = "has a name with control characters."
-    elif name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
-        reason = "has a name that reads like a path to somewhere else."
-    if reason:
-        raise source.refuse(reason, f"Names are 1 to {MAX_NAME} printable characters, relative.", tensor=name)
+    """Refuse a name that is unfit."""
+    if problem := naming_problem(name):
+        raise source.refuse(problem, f"Names are 1 to {MAX_NAME} printable characters.", tensor=name)
 
 
 def check_entry(source: Source, entry: Entry) -> None:

@@ -20,7 +20,8 @@ from vitrail.checkpoint.atomic import replacing
 from vitrail.checkpoint.entry import MAX_BYTES, Entry, check_entry, load
 from vitrail.checkpoint.safetensors_file import raw_bytes
 from vitrail.checkpoint.source import Source, shown
-from vitrail.checkpoint.zip_directory import Member, MemberReader, members
+from vitrail.checkpoint.zip_directory import Member, members
+from vitrail.checkpoint.zip_member import MemberReader
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 4096  # numpy writes 64 to 256 bytes
@@ -35,37 +36,40 @@ DTYPES: Mapping[str, torch.dtype] = {
 }  # fmt: skip
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 
-# The three items of an array's header, in whatever order; Python 2 wrote shapes as (3L, 4L).
-DESCR = re.compile(r"'descr'\s*:\s*(?:'([^']*)'|(\[))")
-ORDER = re.compile(r"'fortran_order'\s*:\s*(True|False)")
-SHAPE = re.compile(r"'shape'\s*:\s*\(\s*((?:\d{1,19}L?\s*,\s*)*(?:\d{1,19}L?)?)\s*\)")
+# An array's header: three items in whatever order. Python 2 wrote shapes as (3L, 4L).
+SIZE = r" *(?:0|[1-9][0-9]{0,18})L? *"
+DESCR, ORDER = r"'descr' *: *'([^']*)'", r"'fortran_order' *: *(True|False)"
+SHAPE = rf"'shape' *: *\(((?:{SIZE},(?:{SIZE},)*(?:{SIZE})?)? *)\)"
+ITEM = f" *(?:{DESCR}|{ORDER}|{SHAPE}) *"
+HEADER = re.compile(rf"\{{{ITEM},{ITEM},{ITEM},? *\}} *\n?")
 
 
 class Array:
-    """One array of the archive: what its header declares, and the reader that stands at its first number."""
+    """One array of the archive, as its header declares it."""
 
     def __init__(self, source: Source, member: Member) -> None:
-        self.reader = MemberReader(source, member)
         name = member.name.removesuffix(".npy")
         if name == member.name:
             raise source.refuse(f"holds '{shown(name)}', which is not an array.", "An .npz holds .npy arrays.")
-        code, self.fortran, shape = _header(source, name, self.reader)
-        self.swapped = code[0] == ">"
+        reader = MemberReader(source, member)
+        code, self.fortran, shape = _header(source, name, reader)
+        self.member, self.header_size, self.swapped = member, member.size - reader.left, code[0] == ">"
         self.entry = Entry(name, DTYPES[code[1:]], shape)
         check_entry(source, self.entry)
-        if self.entry.nbytes != self.reader.left:
+        if self.entry.nbytes != reader.left:
             raise source.refuse(
-                f"declares {self.entry.nbytes:,} bytes, but {self.reader.left:,} are there.",
+                f"declares {self.entry.nbytes:,} bytes, but {reader.left:,} are there.",
                 "An array is as long as its shape says.",
                 tensor=name,
             )
 
     def load(self, source: Source, *, allow_nonfinite: bool) -> torch.Tensor:
         """The numbers."""
-        entry = self.entry
-        if self.fortran:
-            entry = Entry(entry.name, entry.dtype, entry.shape[::-1])
-        tensor = load(source, entry, self.reader.fill, allow_nonfinite=allow_nonfinite, swapped=self.swapped)
+        # A reader of its own, so that the thousands of an archive's members do not all hold an unpacker at once.
+        reader = MemberReader(source, self.member)
+        reader.fill(memoryview(bytearray(self.header_size)))
+        entry = Entry(self.entry.name, self.entry.dtype, self.entry.shape[::-1]) if self.fortran else self.entry
+        tensor = load(source, entry, reader.fill, allow_nonfinite=allow_nonfinite, swapped=self.swapped)
         return tensor.permute(*range(tensor.ndim - 1, -1, -1)).contiguous() if self.fortran else tensor
 
 
@@ -80,8 +84,9 @@ def _header(source: Source, name: str, reader: MemberReader) -> tuple[str, bool,
         return bytes(taken)
 
     start = take(8)
-    if start[:6] != MAGIC or start[6] not in (1, 2, 3) or start[7] != 0:
-        raise source.refuse("is not a .npy array of version 1, 2 or 3.", tensor=name)
+    if start[:6] != MAGIC or start[6] not in (1, 2) or start[7] != 0:
+        # Version 3 exists for records with field names outside Latin-1.
+        raise source.refuse("is not a .npy array of version 1 or 2.", tensor=name)
     length = struct.unpack("<H", take(2))[0] if start[6] == 1 else struct.unpack("<I", take(4))[0]
     if length > MAX_HEADER:
         raise source.refuse(f"has a header of {length:,} bytes.", f"At most {MAX_HEADER:,} are read.", tensor=name)
@@ -89,22 +94,21 @@ def _header(source: Source, name: str, reader: MemberReader) -> tuple[str, bool,
 
 
 def _parse(source: Source, name: str, text: str) -> tuple[str, bool, tuple[int, ...]]:
-    descr, order, shape = DESCR.findall(text), ORDER.findall(text), SHAPE.findall(text)
-    rest = SHAPE.sub("", ORDER.sub("", DESCR.sub("", text)))
-    if [len(descr), len(order), len(shape)] != [1, 1, 1] or rest.translate(str.maketrans("", "", " \n,")) != "{}":
+    items = [re.findall(item, text) for item in (DESCR, ORDER, SHAPE)]
+    if not HEADER.fullmatch(text) or [len(found) for found in items] != [1, 1, 1]:
         raise source.refuse(
             f"has a header that makes no sense: {shown(text.strip())}.",
             "A header reads {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }.",
             tensor=name,
         )
-    code = descr[0][0]
+    (code,), (order,), (shape,) = items
     if not re.fullmatch(r"[<>|=]\w+", code) or code[1:] not in DTYPES:
         raise source.refuse(
             "holds Python objects, which can run code." if "O" in code else f"has the type '{shown(code)}'.",
             f"Known types: {', '.join(DTYPES)} (V2 is bfloat16).",
             tensor=name,
         )
-    return code, order[0] == "True", tuple(int(size.strip("L \n")) for size in shape[0].split(",") if size.strip())
+    return code, order == "True", tuple(int(size) for size in re.findall("[0-9]+", shape))
 
 
 def directory(source: Source) -> list[Array]:

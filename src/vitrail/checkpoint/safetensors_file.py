@@ -37,8 +37,12 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 # `"name": {...}` and what follows it. Every value is a flat object, so no nesting has to be understood; possessive
 # quantifiers keep the search linear. A JSON library would hide repeated names, and build whatever a bomb spells out.
-STRING = rb'"(?:[^"\\]++|\\.)*+"'
-PAIR = re.compile(rb"\s*+(" + STRING + rb")\s*+:\s*+(\{(?:[^\"{}]++|" + STRING + rb")*+\})\s*+([,}])", re.DOTALL)
+STRING, SPACE = rb'"(?:[^"\\]++|\\.)*+"', rb"[ \t\r\n]*+"
+PAIR = re.compile(
+    SPACE + rb"(" + STRING + rb")" + SPACE + rb":" + SPACE
+    + rb"(\{(?:[^\"{}]++|" + STRING + rb")*+\})" + SPACE + rb"([,}])", re.DOTALL
+)  # fmt: skip
+EMPTY = re.compile(rb"\{" + SPACE + rb"\}" + SPACE)
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
 T = TypeVar("T")
@@ -74,7 +78,7 @@ def directory(source: Source) -> tuple[dict[str, tuple[Entry, int]], dict[str, s
 def _parse(source: Source, header: bytes) -> tuple[dict[str, Declared], dict[str, str]]:
     declared: dict[str, Declared] = {}
     metadata: dict[str, str] | None = None
-    if re.fullmatch(rb"\{\s*\}\s*", header):
+    if EMPTY.fullmatch(header):
         return {}, {}
     if not header.startswith(b"{"):
         raise source.refuse("has a header that is not a JSON object.", "A safetensors header starts with '{'.")
@@ -99,7 +103,7 @@ def _parse(source: Source, header: bytes) -> tuple[dict[str, Declared], dict[str
             check_name(source, name)
             declared[name] = _decode(source, value, Declared, f"tensor '{shown(name)}'")
         _refuse_repeated_keys(source, value, name)
-    if header[position:].strip():
+    if header[position:].strip(b" \t\r\n"):
         raise source.refuse(f"has something after the end of its header, at byte {position:,}.")
     return declared, metadata or {}
 

@@ -32,13 +32,16 @@ class Source:
 
     def readinto(self, offset: int, buffer: memoryview) -> None:
         """Fill the buffer from `offset`."""
-        self.file.seek(offset)
         done = 0
-        while done < len(buffer):
-            count = self.file.readinto(buffer[done:])  # type: ignore[attr-defined]  # raw file; BinaryIO lacks it
-            if not count:
-                raise self.refuse("became shorter while it was being read.", "Nobody writes to a file being loaded.")
-            done += count
+        try:
+            self.file.seek(offset)
+            while done < len(buffer):
+                count = self.file.readinto(buffer[done:])  # type: ignore[attr-defined]  # raw file; BinaryIO lacks it
+                if not count:
+                    raise self.refuse("became shorter while it was read.", "Nobody writes to a file being loaded.")
+                done += count
+        except OSError as error:
+            raise self.refuse(f"cannot be read: {error.strerror or error}.") from error
 
     def map(self, offset: int, count: int) -> torch.Tensor:
         """These bytes as a view of the file; what is written to it stays in memory."""

@@ -1,0 +1,1 @@
+"""Every reader of foreign bytes against a million inputs: `make fuzz`."""

@@ -1,0 +1,71 @@
+"""python -m fuzz [READER ...] [--inputs N]: feed each reader N inputs, or go on where the last run stopped.
+
+Inputs that reached new code are kept in the corpus folder, outside the repository, together with the count so far.
+An input that crashes, hangs or takes too much memory is left there too, and the exit status is 1.
+"""
+
+# ruff: noqa: T201  (talking on stdout is what this program does)
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from fuzz.seeds import SEEDS
+
+CACHE = Path(
+    os.environ.get("VITRAIL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "vitrail")
+)
+ROUND = 100_000  # inputs per process: an interrupted run loses no more than this
+LONGEST, SECONDS, MEGABYTES = 4096, 5, 1024  # an input's bytes; what it may take
+
+
+def main() -> int:
+    """Run the readers one after the other and print what each has seen."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("readers", nargs="*", metavar="READER", help=f"{', '.join(SEEDS)}; all when none is named")
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="per reader, earlier runs included")
+    parser.add_argument("--corpus", type=Path, default=CACHE / "fuzz")
+    options = parser.parse_args()
+    return max(fuzz(reader, options.inputs, options.corpus / reader) for reader in options.readers or SEEDS)
+
+
+def fuzz(reader: str, wanted: int, folder: Path) -> int:
+    """0 when the reader has seen so many inputs and took all of them well."""
+    inputs, log = folder / "inputs", folder / "seen.json"
+    inputs.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(SEEDS[reader]()):
+        (inputs / f"seed-{number:02}").write_bytes(seed)
+    seen = json.loads(log.read_text())["inputs"] if log.exists() else 0
+    while seen < wanted:
+        runs = min(ROUND, wanted - seen)
+        command = [
+            sys.executable, "-m", "fuzz.target", reader, str(inputs), f"-runs={runs}", f"-max_len={LONGEST}",
+            f"-timeout={SECONDS}", f"-rss_limit_mb={MEGABYTES}", f"-artifact_prefix={folder}/bad-", f"-seed={seen + 1}",
+            "-print_final_stats=1", "-verbosity=1",
+        ]  # fmt: skip
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            status = subprocess.run(command, stdout=output, stderr=output, check=False).returncode
+            output.seek(0)
+            text = output.read()
+        if status:
+            print(text[text.find("=== Uncaught") :][-4000:])
+            print(f"{reader}: failed after {seen:,} inputs; the input is in {folder}")
+            return 1
+        seen += executed(text)
+        log.write_text(json.dumps({"inputs": seen}))
+        print(f"{reader}: {seen:,} inputs, {sum(1 for _ in inputs.iterdir()):,} kept", flush=True)
+    print(f"{reader}: {seen:,} inputs seen; no crash, no hang, nothing over {MEGABYTES} MB")
+    return 0
+
+
+def executed(text: str) -> int:
+    """The number of inputs libFuzzer says it ran."""
+    return int(text.rsplit("stat::number_of_executed_units:", 1)[1].split()[0])
+
+
+sys.exit(main())
