@@ -20,6 +20,7 @@ from fuzz.seeds import SEEDS
 CACHE = Path(
     os.environ.get("VITRAIL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "vitrail")
 )
+MEMORY = Path("/dev/shm")
 ROUND = 100_000  # inputs per process: an interrupted run loses no more than this
 LONGEST, SECONDS, MEGABYTES = 4096, 5, 1024  # an input's bytes; what it may take
 
@@ -48,10 +49,11 @@ def fuzz(reader: str, wanted: int, folder: Path) -> int:
             f"-timeout={SECONDS}", f"-rss_limit_mb={MEGABYTES}", f"-artifact_prefix={folder}/bad-", f"-seed={seen + 1}",
             "-print_final_stats=1", "-verbosity=1",
         ]  # fmt: skip
-        with tempfile.TemporaryFile("w+", errors="replace") as output:
-            status = subprocess.run(command, stdout=output, stderr=output, check=False).returncode
-            output.seek(0)
-            text = output.read()
+        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="vitrail-fuzz-") as scratch:
+            log_file, environment = Path(scratch, "log"), os.environ | {"FUZZ_FOLDER": scratch}
+            with log_file.open("w") as output:
+                status = subprocess.run(command, stdout=output, stderr=output, env=environment, check=False).returncode
+            text = log_file.read_text(errors="replace")
         if status:
             print(text[text.find("=== Uncaught") :][-4000:])
             print(f"{reader}: failed after {seen:,} inputs; the input is in {folder}")

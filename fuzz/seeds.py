@@ -85,8 +85,18 @@ def json_seeds() -> Iterable[bytes]:
     yield b'{"a": [1, -2.5e3, "\\u00e9\\n", null, true, {"b": []}]}'
 
 
+def index_seeds() -> Iterable[bytes]:
+    """Indexes of sharded models."""
+    shards = [f"model-{number:05}-of-00002.safetensors" for number in (1, 2)]
+    weight_map = {"vit.embeddings.cls_token": shards[0], "classifier.weight": shards[1]}
+    yield json.dumps({"metadata": {"total_size": 10}, "weight_map": weight_map}).encode()
+    yield json.dumps({"weight_map": {"a": "model.safetensors"}}, separators=(",", ":")).encode()
+    yield b'{"weight_map": {"a": "sub/model.safetensors", "b": "../b.safetensors", "c": "/etc/passwd"}}'
+
+
 SEEDS: dict[str, Callable[[], Iterable[bytes]]] = {
     "npz": npz_seeds,
     "safetensors": safetensors_seeds,
     "json": json_seeds,
+    "index": index_seeds,
 }

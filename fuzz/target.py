@@ -23,9 +23,10 @@ from fuzz.seeds import npz_of, safetensors_of
 from vitrail.errors import CheckpointError
 
 with atheris.instrument_imports(include=["vitrail.checkpoint"]):
-    from vitrail.checkpoint import container
+    from vitrail.checkpoint import container, files
     from vitrail.checkpoint.source import Source
 
+FOLDER = Path(os.environ["FUZZ_FOLDER"])  # on memory, made and removed by fuzz/__main__.py: libFuzzer runs no atexit
 FILE = os.fdopen(os.memfd_create("fuzz"), "r+b", buffering=0)
 
 
@@ -34,7 +35,7 @@ def source(data: bytes) -> Source:
     FILE.seek(0)
     FILE.truncate(0)
     FILE.write(data)
-    return Source(Path("/dev/shm/fuzz"), FILE, len(data))
+    return Source(Path("fuzzed"), FILE, len(data))
 
 
 def weights(data: bytes) -> dict[str, torch.Tensor]:
@@ -75,12 +76,20 @@ def config(data: bytes) -> None:
     assert container.json_object(source(data)) == json.loads(data)
 
 
+def index(data: bytes) -> None:
+    """A Hugging Face index: the shards it leads to lie beside it."""
+    (FOLDER / "model.safetensors.index.json").write_bytes(data)
+    shards = files.weights_in(FOLDER)
+    assert 1 <= len(shards) <= files.MAX_SHARDS
+    assert all(shard.parent == FOLDER and Path(os.path.normpath(shard)) == shard for shard in shards), shards
+
+
 def as_bytes(tensor: torch.Tensor) -> bytes:
     """The numbers in C order."""
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-READERS: dict[str, Callable[[bytes], None]] = {"npz": npz, "safetensors": safetensors_, "json": config}
+READERS: dict[str, Callable[[bytes], None]] = {"npz": npz, "safetensors": safetensors_, "json": config, "index": index}
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from vitrail.errors import CheckpointError
 
 JSON_LIMIT = 4 * 2**20  # the config of a 21,843-class model, label names both ways, is 1.5 MB
 JSON_DEPTH = 32
+JSON_VALUES = 500_000  # 4 MB of nothing but brackets would become 100 MB of lists
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,11 @@ def json_object(source: Source, limit: int = JSON_LIMIT) -> dict[str, Any]:
     """The JSON object an open file consists of."""
     if source.size > limit:
         raise source.refuse(f"is {source.size:,} bytes long.", f"A config is at most {limit:,} bytes.")
+    text = source.read(0, source.size)
+    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > JSON_VALUES:
+        raise source.refuse("holds too many values.", f"A config has at most {JSON_VALUES:,}.")
     try:
-        content = msgspec.json.decode(source.read(0, source.size), type=dict[str, Any])
+        content = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise source.refuse(
             f"is not a JSON object: {shown(str(error))}.", "A config is one JSON object, {…}."

@@ -42,6 +42,7 @@ PAIR = re.compile(
     SPACE + rb"(" + STRING + rb")" + SPACE + rb":" + SPACE
     + rb"(\{(?:[^\"{}]++|" + STRING + rb")*+\})" + SPACE + rb"([,}])", re.DOTALL
 )  # fmt: skip
+TEXT, ODD_NUMBER = re.compile(STRING), re.compile(rb"[-+.eE]")  # -0, 1.0 and 1e0 are not how sizes are written
 EMPTY = re.compile(rb"\{" + SPACE + rb"\}" + SPACE)
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -101,6 +102,8 @@ def _parse(source: Source, header: bytes) -> tuple[dict[str, Declared], dict[str
             metadata = _decode(source, value, dict[str, str], "the metadata")
         else:
             check_name(source, name)
+            if ODD_NUMBER.search(TEXT.sub(b"", value)):
+                raise source.refuse("is described by numbers that are not plain.", "Sizes read 768.", tensor=name)
             declared[name] = _decode(source, value, Declared, f"tensor '{shown(name)}'")
         _refuse_repeated_keys(source, value, name)
     if header[position:].strip(b" \t\r\n"):
