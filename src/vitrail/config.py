@@ -10,15 +10,22 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from vitrail.checks import PAIRS as PAIRS
+from vitrail.checks import (
+    check_heads_divide,
+    check_kept_heads,
+    check_numbers,
+    check_tokens,
+    check_words,
+    require,
+)
+from vitrail.checks import literal_values as literal_values
 from vitrail.errors import ConfigError, did_you_mean
 
 Pair = tuple[int, int]
-PAIRS = ("image_size", "patch_size")  # fields where an int stands for a square
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu"]
 Resampling = Literal["google", "hf", "timm", "torchvision"]
-Initializer = Literal[
-    "google", "big_vision", "hf", "hf_normal", "timm", "timm_jax", "timm_jax_nlhb", "moco", "torchvision"
-]
+Initializer = Literal["google", "big_vision", "hf", "timm", "timm_jax", "timm_jax_nlhb", "moco", "torchvision"]
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,6 +45,9 @@ class ResNetStem(Frozen, frozen=True, kw_only=True):
     shortcut_groups: Literal["grouped", "per_channel"] = "grouped"  # jeonsworld norms each shortcut channel
 
     def __post_init__(self) -> None:
+        check_words(self)
+        require(self, "layers", lambda layers: all(units >= 1 for units in layers), "1 unit or more per stage")
+        require(self, "width", lambda width: width >= 1, "1 or more")
         if self.width % 32:
             raise ConfigError(
                 f"The hybrid stem is {self.width} channels wide.",
@@ -52,9 +62,10 @@ class ResNetStem(Frozen, frozen=True, kw_only=True):
 
     def grid(self, size: Pair) -> Pair:
         """Rows and columns of the last feature map for an image of this size."""
-        return self._along(size[0]), self._along(size[1])
+        return self.along(size[0]), self.along(size[1])
 
-    def _along(self, pixels: int) -> int:
+    def along(self, pixels: int) -> int:
+        """Cells of the last feature map along an axis of so many pixels."""
         root = -(-pixels // 2)
         # SAME pooling rounds up; jeonsworld pools 3 by 3 without padding (112 -> 55 where Google has 56).
         pooled = -(-root // 2) if self.padding == "same" else (root - 3) // 2 + 1
@@ -119,13 +130,14 @@ class ViTConfig(Frozen, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for field in PAIRS:
             msgspec.structs.force_setattr(self, field, as_pair(getattr(self, field)))
-        _check_counts(self)
+        check_words(self)
+        check_numbers(self)
         if self.head_dim is None:
-            _check_heads_divide(self)
+            check_heads_divide(self)
             msgspec.structs.force_setattr(self, "head_dim", self.hidden_size // self.num_attention_heads)
-        _check_kept_heads(self)
+        check_kept_heads(self)
         self.grid_for(self.image_size)
-        _check_tokens(self)
+        check_tokens(self)
 
     @property
     def grid(self) -> Pair:
@@ -154,18 +166,28 @@ class ViTConfig(Frozen, frozen=True, kw_only=True):
 
     def grid_for(self, size: Pair) -> Pair:
         """Patch rows and columns for an image of `size`; an error that names the nearest sizes if it has none."""
-        rows, cols = self.resnet.grid(size) if self.resnet else size
-        patch_rows, patch_cols = self.patch_size
-        ragged = (rows % patch_rows or cols % patch_cols) and self.ragged_edge == "refuse"
-        if rows < patch_rows or cols < patch_cols or ragged:
+        rows, cols = (self._patches_along(axis, size[axis]) for axis in (0, 1))
+        if rows is None or cols is None:
+            heights, widths = (self._nearest(axis, size[axis]) for axis in (0, 1))
             raise ConfigError(
                 f"An image of {size[0]} x {size[1]} pixels does not divide into patches of "
-                f"{patch_rows} x {patch_cols}{' feature-map cells' if self.resnet else ''}.",
-                f"Height must be a multiple of {self.stride[0]}, width of {self.stride[1]}.",
-                f"Resize to a height of {_nearest(size[0], self.stride[0])} and "
-                f"a width of {_nearest(size[1], self.stride[1])}.",
+                f"{self.patch_size[0]} x {self.patch_size[1]}{' feature-map cells' if self.resnet else ''}.",
+                f"The model cuts every {self.stride[0]} rows and every {self.stride[1]} columns of pixels.",
+                f"Resize to a height of {heights} and a width of {widths}.",
             )
-        return rows // patch_rows, cols // patch_cols
+        return rows, cols
+
+    def _patches_along(self, axis: int, pixels: int) -> int | None:
+        """Whole patches along an axis; None where they do not come out even, or at all."""
+        cells = self.resnet.along(pixels) if self.resnet else pixels
+        patches, rest = divmod(max(cells, 0), self.patch_size[axis])
+        return None if patches == 0 or (rest and self.ragged_edge == "refuse") else patches
+
+    def _nearest(self, axis: int, pixels: int) -> str:
+        reach = range(2 * self.stride[axis] + 8)
+        sizes = ((size for size in (pixels + sign * step for step in reach) if size > 0) for sign in (-1, 1))
+        fitting = [next((size for size in side if self._patches_along(axis, size)), None) for side in sizes]
+        return " or ".join(str(size) for size in dict.fromkeys(fitting) if size)
 
     @property
     def stride(self) -> Pair:
@@ -227,90 +249,3 @@ def _explain(kind: type[Frozen], fields: dict[str, Any], message: str) -> tuple[
     if allowed and isinstance(fields[field], str):
         return f"{field} is {fields[field]!r}.", did_you_mean(fields[field], allowed), f"One of: {', '.join(allowed)}."
     return f"{field} is {fields[field]!r}.", f"{what}.", f"Set {field} to such a value."
-
-
-def literal_values(kind: type[Frozen], field: str) -> tuple[str, ...]:
-    """The words a field accepts, or none where it takes something else."""
-    described = msgspec.inspect.type_info(kind)
-    assert isinstance(described, msgspec.inspect.StructType)
-    annotation = next(f.type for f in described.fields if f.name == field)
-    return tuple(map(str, annotation.values)) if isinstance(annotation, msgspec.inspect.LiteralType) else ()
-
-
-def _nearest(pixels: int, stride: int) -> str:
-    below, above = pixels // stride * stride, -(-pixels // stride) * stride
-    return str(pixels) if below == above and below else " or ".join(str(size) for size in (below, above) if size)
-
-
-def _check_counts(config: ViTConfig) -> None:
-    at_least_one = ("num_channels", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    for field in at_least_one:
-        if getattr(config, field) < 1:
-            raise ConfigError(f"{field} is {getattr(config, field)}.", "It counts something: 1 or more.", "")
-    for field in PAIRS:
-        if len(getattr(config, field)) != 2 or min(getattr(config, field)) < 1:
-            raise ConfigError(f"{field} is {getattr(config, field)}.", "An int or (rows, columns), 1 or more.", "")
-    for field in ("num_classes", "num_register_tokens"):
-        if getattr(config, field) < 0:
-            raise ConfigError(f"{field} is {getattr(config, field)}.", "It counts something: 0 or more.", "")
-    for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate"):
-        if not 0 <= getattr(config, field) < 1:
-            raise ConfigError(f"{field} is {getattr(config, field)}.", "A probability: at least 0, below 1.", "")
-
-
-def _check_heads_divide(config: ViTConfig) -> None:
-    hidden, heads = config.hidden_size, config.num_attention_heads
-    if hidden % heads:
-        fits = [n for n in range(1, hidden + 1) if hidden % n == 0]
-        near = sorted(sorted(fits, key=lambda n: abs(n - heads))[:3])
-        raise ConfigError(
-            f"hidden_size {hidden} does not divide into {heads} attention heads.",
-            "Each head works on hidden_size / num_attention_heads numbers.",
-            f"Use {', '.join(map(str, near))} heads, hidden_size {hidden // heads * heads or heads} or "
-            f"{(hidden // heads + 1) * heads}, or set head_dim.",
-        )
-
-
-def _check_kept_heads(config: ViTConfig) -> None:
-    if config.kept_heads is None:
-        return
-    if len(config.kept_heads) != config.num_hidden_layers:
-        raise ConfigError(
-            f"kept_heads lists {len(config.kept_heads)} layers.",
-            f"The model has {config.num_hidden_layers}.",
-            "Give one list per layer; () removes all heads of a layer.",
-        )
-    for layer, heads in enumerate(config.kept_heads):
-        if list(heads) != sorted(set(heads)) or any(not 0 <= h < config.num_attention_heads for h in heads):
-            raise ConfigError(
-                f"kept_heads[{layer}] is {list(heads)}.",
-                f"Different numbers from 0 to {config.num_attention_heads - 1}, ascending.",
-                "Heads keep the numbers they had before pruning.",
-            )
-
-
-def _check_tokens(config: ViTConfig) -> None:
-    if config.pooling in ("token", "token_and_mean") and not config.class_token:
-        raise ConfigError(
-            f"pooling is {config.pooling!r}, but the model has no class token.",
-            "Token pooling reads the class token.",
-            "Use pooling='mean' or 'map', or class_token=True.",
-        )
-    if config.distillation_token and (config.pooling != "token" or not config.class_token):
-        raise ConfigError(
-            "There is a distillation token without a class token read by the head.",
-            "DeiT averages a class-token and a distillation-token classifier.",
-            "Use class_token=True and pooling='token', or distillation_token=False.",
-        )
-    if config.position == "sincos" and config.hidden_size % 4:
-        raise ConfigError(
-            f"hidden_size {config.hidden_size} cannot hold a sin-cos table.",
-            "Sine and cosine of rows and of columns: a multiple of 4.",
-            "Use position='learned' or another hidden_size.",
-        )
-    if config.position == "rotary" and config.head_dim and config.head_dim % 4:
-        raise ConfigError(
-            f"head_dim {config.head_dim} cannot be rotated.",
-            "Rotary positions turn pairs, for rows and for columns: a multiple of 4.",
-            "Change num_attention_heads or head_dim.",
-        )

@@ -14,7 +14,10 @@ from torch import Tensor, nn
 
 from vitrail.config import Frozen, ViTConfig
 from vitrail.explain.stages import Row, row_of
+from vitrail.images.decode import Source
+from vitrail.images.transforms import normalise, read
 from vitrail.model.probe import Probe
+from vitrail.model.variants import create
 from vitrail.model.vit import VisionTransformer, build_empty
 
 Shape = tuple[int, ...]
@@ -59,15 +62,20 @@ class Trace(Frozen, frozen=True):
     config: ViTConfig
 
 
-def trace(model: VisionTransformer, images: Tensor | None = None, batch: int = 32) -> Trace:
-    """Run `images` (normalised, batch x channels x height x width) through the model and note every stage.
+def trace(
+    model: VisionTransformer | str = "B/16", image: Tensor | Source | None = None, batch: int | None = None
+) -> Trace:
+    """Run a picture through the model and note every stage.
 
-    Without images: `batch` pictures of the model's own size, shapes only.
+    `model` may be a name; `image` a path, bytes, a Pillow picture, an array, or a normalised tensor (batch x channels
+    x height x width). Without an image: shapes only, for `batch` (32) pictures of the model's own size.
     """
-    config = model.config
-    if images is None:
-        model = build_empty(config).eval()
-        images = torch.empty(batch, config.num_channels, *config.image_size, device="meta")
+    model = create(model, seed=0) if isinstance(model, str) else model
+    if image is None:
+        model = build_empty(model.config).eval()
+        images = torch.empty(batch or 32, model.config.num_channels, *model.config.image_size, device="meta")
+    else:
+        images = image if isinstance(image, Tensor) else as_images(image, model, batch or 1)
     probe = Probe("*", keep=lambda name, tensor: see(tensor))
     with torch.inference_mode(), counted_convolutions(model) as convolutions:
         model(images, probe)
@@ -76,8 +84,14 @@ def trace(model: VisionTransformer, images: Tensor | None = None, batch: int = 3
         stages=stages,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         multiply_adds=sum(stage.multiply_adds for stage in stages),
-        config=config,
+        config=model.config,
     )
+
+
+def as_images(source: Source, model: VisionTransformer, batch: int) -> Tensor:
+    """A picture as the model's own preprocessing gives it, `batch` times."""
+    pixels, _ = read(source, model.preprocess)
+    return normalise(pixels[None], model.preprocess).expand(batch, -1, -1, -1)
 
 
 def see(tensor: Tensor) -> Seen:

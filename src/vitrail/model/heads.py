@@ -8,7 +8,7 @@ from vitrail.config import ViTConfig
 from vitrail.model.encoder import attend, layer_norm
 from vitrail.model.mlp import MLP
 from vitrail.model.probe import SILENT, Probe
-from vitrail.model.shapes import Kept, Logits, Pooled
+from vitrail.model.shapes import Kept, Logits, Pooled, Represented
 
 
 class Head(nn.Module):
@@ -35,14 +35,14 @@ class Head(nn.Module):
     def forward(self, x: Kept, probe: Probe = SILENT) -> Logits:
         logits = self.classify(self.classifier, x, probe)
         if self.classifier_distilled is not None:  # DeiT: the two classifiers' mean
-            logits = (logits + self.classifier_distilled(self.represent(x[:, 1]))) / 2
+            logits = (logits + self.classifier_distilled(self.represent(self.norm(x[:, 1])))) / 2
         return probe.take("logits", logits)
 
     def classify(self, classifier: nn.Module, x: Kept, probe: Probe) -> Logits:
         pooled = probe.take("head.pooled", self.norm(self.pooled(x)))
         return classifier(probe.take("head.representation", self.represent(pooled)))
 
-    def represent(self, pooled: Pooled) -> Pooled:
+    def represent(self, pooled: Pooled) -> Represented:
         """Google's pre_logits, Hugging Face's pooler: dense and tanh, where the model has it."""
         return pooled if self.representation is None else torch.tanh(self.representation(pooled))
 

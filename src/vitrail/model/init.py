@@ -28,7 +28,7 @@ class Fans:
 class Start:
     """How a parameter starts: its kind, its standard deviation or value, and the fill itself."""
 
-    kind: str  # constant | normal | truncated | uniform
+    kind: str  # constant | normal | cut | uniform
     spread: Callable[[Fans, ViTConfig], float]  # the constant, the standard deviation, or half the width
 
     def fill(self, tensor: Tensor, fans: Fans, config: ViTConfig, generator: torch.Generator | None) -> None:
@@ -39,7 +39,7 @@ class Start:
             tensor.normal_(0.0, spread, generator=generator)
         elif self.kind == "uniform":
             tensor.uniform_(-spread, spread, generator=generator)
-        else:
+        else:  # a normal cut at two standard deviations
             nn.init.trunc_normal_(tensor, 0.0, spread, -2 * spread, 2 * spread, generator=generator)
 
 
@@ -53,16 +53,17 @@ def normal(std: float) -> Start:
 
 # flax's lecun_normal draws from a normal cut at two sigma and widened to keep the variance.
 CUT = 0.87962566103423978
-ZERO, ONE, TINY = constant(0.0), constant(1.0), normal(1e-6)
-TRUNCATED = Start("truncated", lambda fans, config: config.initializer_range)
+ZERO, ONE, TINY, NORMAL_02 = constant(0.0), constant(1.0), normal(1e-6), normal(0.02)
+# torch's trunc_normal_(std=0.02), which HF, timm and torchvision call, cuts at -2 and 2: a hundred sigma, so never.
 NORMAL_RANGE = Start("normal", lambda fans, config: config.initializer_range)
-TRUNCATED_02, NORMAL_02 = Start("truncated", lambda fans, config: 0.02), normal(0.02)
-LECUN = Start("truncated", lambda fans, config: math.sqrt(1 / fans.inputs) / CUT)
-TRUNCATED_FAN_IN = Start("truncated", lambda fans, config: math.sqrt(1 / fans.inputs))
-XAVIER = Start("uniform", lambda fans, config: math.sqrt(6 / (fans.inputs + fans.outputs)))
-XAVIER_FUSED = Start("uniform", lambda fans, config: math.sqrt(6 / (fans.inputs + 3 * fans.outputs)))
-TORCH_LINEAR = Start("uniform", lambda fans, config: math.sqrt(1 / fans.inputs))
+NORMAL_FAN_IN = Start("normal", lambda fans, config: math.sqrt(1 / fans.inputs))
+NORMAL_FAN_OUT = Start("normal", lambda fans, config: math.sqrt(2 / fans.outputs))  # He et al. 2015, timm's ResNetV2
 BY_WIDTH = Start("normal", lambda fans, config: config.hidden_size**-0.5)
+CUT_BY_WIDTH = Start("cut", lambda fans, config: config.hidden_size**-0.5)
+LECUN = Start("cut", lambda fans, config: math.sqrt(1 / fans.inputs) / CUT)
+XAVIER = Start("uniform", lambda fans, config: math.sqrt(6 / (fans.inputs + fans.outputs)))
+XAVIER_FUSED = Start("uniform", lambda fans, config: math.sqrt(6 / (fans.inputs + 3 * fans.outputs)))  # q, k, v as one
+TORCH_LINEAR = Start("uniform", lambda fans, config: math.sqrt(1 / fans.inputs))
 UNLIKELY = constant(-10.0)  # big_vision's ImageNet-21k head under a sigmoid loss
 MINUS_LOG_CLASSES = Start("constant", lambda fans, config: -math.log(max(config.num_classes, 1)))
 
@@ -74,75 +75,58 @@ COMMON: dict[str, Start] = {
     "*.scale?": Start("constant", lambda fans, config: config.layer_scale or 0.0),
 }
 
+GOOGLE: dict[str, Start] = {
+    "tokens.position.table": NORMAL_02,
+    "tokens.*_token*": ZERO,
+    "head.pool.query": XAVIER,
+    "head.classifier*.weight": ZERO,
+    "head.classifier*.bias": ZERO,
+    "*.mlp.*.bias": TINY,
+    "encoder.*.weight": XAVIER,
+    "head.pool.*.weight": XAVIER,
+    "*.weight": LECUN,
+}
+TIMM: dict[str, Start] = {
+    "tokens.position.table": NORMAL_02,
+    "tokens.*_token*": TINY,
+    "head.pool.query": CUT_BY_WIDTH,
+    "stem.resnet.*.weight": NORMAL_FAN_OUT,
+    "stem.*": TORCH_LINEAR,  # timm leaves the patch projection at torch's own start
+    "*.weight": NORMAL_02,
+}
+TIMM_JAX: dict[str, Start] = {
+    "tokens.position.table": NORMAL_02,
+    "tokens.*_token*": TINY,
+    "head.pool.query": CUT_BY_WIDTH,
+    "stem.*.weight": LECUN,
+    "head.classifier*.weight": ZERO,
+    "head.classifier*.bias": ZERO,
+    "*.mlp.*.bias": TINY,
+    "encoder.*.qkv.weight": XAVIER_FUSED,
+    "*.weight": XAVIER,
+}
+TORCHVISION: dict[str, Start] = {
+    "tokens.position.table": NORMAL_02,
+    "tokens.*_token*": ZERO,
+    "head.pool.query": NORMAL_02,
+    "stem.*.weight": NORMAL_FAN_IN,
+    "head.representation.weight": NORMAL_FAN_IN,
+    "head.classifier*": ZERO,
+    "*.mlp.*.bias": TINY,
+    "*.qkv.weight": XAVIER_FUSED,
+    "*.attn.proj.weight": TORCH_LINEAR,
+    "*.weight": XAVIER,
+}
+
 FLAVOURS: dict[Initializer, dict[str, Start]] = {
-    "google": {
-        "tokens.position.table": NORMAL_02,
-        "tokens.*_token*": ZERO,
-        "head.pool.query": XAVIER,
-        "head.classifier*": ZERO,
-        "*.mlp.*.bias": TINY,
-        "encoder.*.weight": XAVIER,
-        "head.pool.*.weight": XAVIER,
-        "*.weight": LECUN,
-    },
-    "big_vision": {
-        "tokens.position.table": BY_WIDTH,
-        "tokens.*_token*": ZERO,
-        "head.pool.query": XAVIER,
-        "head.classifier*.weight": ZERO,
-        "head.classifier*.bias": UNLIKELY,
-        "*.mlp.*.bias": TINY,
-        "encoder.*.weight": XAVIER,
-        "head.pool.*.weight": XAVIER,
-        "*.weight": LECUN,
-    },
-    "hf": {"tokens.*": TRUNCATED, "head.pool.query": TRUNCATED, "*.weight": TRUNCATED},
-    "hf_normal": {"tokens.*": TRUNCATED, "head.pool.query": TRUNCATED, "*.weight": NORMAL_RANGE},
-    "timm": {
-        "tokens.position.table": TRUNCATED_02,
-        "tokens.*_token*": TINY,
-        "head.pool.query": TRUNCATED_02,
-        "stem.*": TORCH_LINEAR,  # timm leaves the patch projection at torch's own start
-        "*.weight": TRUNCATED_02,
-    },
-    "timm_jax": {
-        "tokens.position.table": TRUNCATED_02,
-        "tokens.*_token*": TINY,
-        "head.pool.query": TRUNCATED_02,
-        "stem.*.weight": LECUN,
-        "head.classifier*": ZERO,
-        "*.mlp.*.bias": TINY,
-        "*.weight": XAVIER,
-    },
-    "timm_jax_nlhb": {
-        "tokens.position.table": TRUNCATED_02,
-        "tokens.*_token*": TINY,
-        "head.pool.query": TRUNCATED_02,
-        "stem.*.weight": LECUN,
-        "head.classifier*.weight": ZERO,
-        "head.classifier*.bias": MINUS_LOG_CLASSES,
-        "*.mlp.*.bias": TINY,
-        "*.weight": XAVIER,
-    },
-    "moco": {
-        "tokens.position.table": TRUNCATED_02,
-        "tokens.*_token*": TINY,
-        "head.pool.query": TRUNCATED_02,
-        "stem.*": TORCH_LINEAR,
-        "*.weight": XAVIER,
-    },
-    "torchvision": {
-        "tokens.position.table": NORMAL_02,
-        "tokens.*_token*": ZERO,
-        "stem.*.weight": TRUNCATED_FAN_IN,
-        "head.representation.weight": TRUNCATED_FAN_IN,
-        "head.classifier*": ZERO,
-        "*.qkv.weight": XAVIER_FUSED,
-        "*.attn.proj.weight": TORCH_LINEAR,
-        "*.mlp.*.bias": TINY,
-        "*.weight": XAVIER,
-        "head.pool.query": NORMAL_02,
-    },
+    "google": GOOGLE,
+    "big_vision": GOOGLE | {"tokens.position.table": BY_WIDTH, "head.classifier*.bias": UNLIKELY},
+    "hf": {"tokens.*": NORMAL_RANGE, "head.pool.query": NORMAL_RANGE, "*.weight": NORMAL_RANGE},
+    "timm": TIMM,
+    "timm_jax": TIMM_JAX,
+    "timm_jax_nlhb": TIMM_JAX | {"head.classifier*.bias": MINUS_LOG_CLASSES},
+    "moco": TIMM | {"*.weight": XAVIER},
+    "torchvision": TORCHVISION,
 }
 
 

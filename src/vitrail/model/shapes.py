@@ -17,5 +17,7 @@ Queries = Float[Tensor, "batch heads queries head_dim"]
 Weights = Float[Tensor, "batch heads queries tokens"]
 Angles = Float[Tensor, "patches head_dim"]  # cosines or sines of rotary positions
 Table = Float[Tensor, "1 positions dim"]
+Resampled = Float[Tensor, "1 resampled dim"]  # the same table, for another grid
 Pooled = Float[Tensor, "batch pooled"]
+Represented = Float[Tensor, "batch represented"]
 Logits = Float[Tensor, "batch classes"]

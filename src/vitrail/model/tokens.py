@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from vitrail.config import Pair, Resampling, ViTConfig
 from vitrail.model.probe import SILENT, Probe
-from vitrail.model.shapes import Angles, Grid, Table, Tokens
+from vitrail.model.shapes import Angles, Grid, Resampled, Table, Tokens
 
 
 class TokenEmbedding(nn.Module):
@@ -78,7 +78,7 @@ RESAMPLING: dict[Resampling, dict[str, object]] = {
 }
 
 
-def resample(table: Table, old: Pair, new: Pair, method: Resampling) -> Table:
+def resample(table: Table, old: Pair, new: Pair, method: Resampling) -> Resampled:
     """A table of `old` rows and columns, read off at the points of a `new` grid."""
     grid = table.float() if table.dtype in (torch.bfloat16, torch.float16) else table
     grid = grid.unflatten(1, old).permute(0, 3, 1, 2)  # 1 x dim x rows x cols

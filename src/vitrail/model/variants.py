@@ -45,8 +45,11 @@ _SPOKEN |= {"gigantic": "G", "so400m": "So400m", "b": "B", "l": "L", "h": "H", "
 
 # What a family of published checkpoints changes beyond sizes.
 _REGISTERS: dict[str, Any] = {"num_register_tokens": 4, "position_covers": "class"}
-_DINOV2: dict[str, Any] = {"layer_scale": 1e-5, "num_classes": 0, "image_size": 518}
+_DINOV2: dict[str, Any] = {"layer_scale": 1e-5, "num_classes": 0}
+_DINOV2_GIANT: dict[str, Any] = {"hidden_size": 1536, "num_attention_heads": 24, "intermediate_size": 4096}
+_DINOV2_GIANT |= {"mlp": "swiglu", "hidden_act": "silu"}  # unlike big_vision's g
 _DISTILLED: dict[str, Any] = {"distillation_token": True}
+_DEIT3: dict[str, Any] = {"layer_scale": 1e-6, "position_covers": "patches"}
 _SIGLIP: dict[str, Any] = {"class_token": False, "pooling": "map", "hidden_act": "gelu_tanh", "num_classes": 0}
 
 
@@ -103,13 +106,14 @@ def _parse_timm(name: str) -> dict[str, Any] | None:
     found = re.fullmatch(r"vit_(\w+?_r\d*_s\d+(?:_p8)?)_(\d+)", base)
     if found and found[1] in hybrids:
         return hybrid(hybrids[found[1]], int(found[2]))
-    found = re.fullmatch(r"(vit|deit)_(\w+?)(_distilled)?_patch(\d+)(\w*)", base)
+    found = re.fullmatch(r"(vit|deit3?)_(\w+?)(_distilled)?_patch(\d+)(\w*)", base)
     if not found or found[2] not in _SPOKEN:
         return None
-    _, size, distilled, patch, rest = found.groups()
-    words = rest.strip("_").split("_") if rest else []
-    image = next((int(word) for word in words if word.isdigit()), 224)
-    return _family(_SPOKEN[size], int(patch), image, {*words, "distilled"} if distilled else set(words))
+    family, size, distilled, patch, rest = found.groups()
+    fields = _family(_SPOKEN[size], int(patch), [family, *rest.split("_"), "distilled" if distilled else ""])
+    if fields and fields.get("num_register_tokens"):  # timm adds DINOv2's class position into the class token
+        fields["position_covers"] = "patches"
+    return fields
 
 
 def _parse_hugging_face(name: str) -> dict[str, Any] | None:
@@ -119,7 +123,7 @@ def _parse_hugging_face(name: str) -> dict[str, Any] | None:
         return hybrid("R50+B/16", int(base.rpartition("-")[2]))
     found = re.fullmatch(r"dinov2-(with-registers-)?(small|base|large|giant)", base)
     if found:
-        return _family(_SPOKEN[found[2]], 14, 518, {"dinov2", "reg4"} if found[1] else {"dinov2"})
+        return _family(_SPOKEN[found[2]], 14, ["dinov2", "518", "reg4" if found[1] else ""])
     found = re.fullmatch(r"dino-vit([sb])(\d+)", base)
     if found:
         return plain(_SPOKEN[found[1]], int(found[2])) | {"num_classes": 0}
@@ -127,9 +131,7 @@ def _parse_hugging_face(name: str) -> dict[str, Any] | None:
     if not found or found[2] not in _SPOKEN:
         return None
     family, size, distilled, patch, rest = found.groups()
-    words = {*rest.strip("-").split("-"), family} | ({"distilled"} if distilled else set())
-    image = next((int(word) for word in words if word.isdigit()), 224)
-    return _family(_SPOKEN[size], int(patch), image, words)
+    return _family(_SPOKEN[size], int(patch), [family, *rest.split("-"), "distilled" if distilled else ""])
 
 
 def _parse_torchvision(name: str) -> dict[str, Any] | None:
@@ -138,23 +140,22 @@ def _parse_torchvision(name: str) -> dict[str, Any] | None:
     return plain(_SPOKEN[found[1]], int(found[2])) if found else None
 
 
-def _family(size: str, patch: int, image: int, words: set[str]) -> dict[str, Any]:
-    """Sizes plus what the words of a published name change."""
-    if "dinov2" in words:
-        fields = plain(size, patch, image) | _DINOV2
-        if size == "g":  # 24 heads and SwiGLU, unlike big_vision's g
-            fields |= {"hidden_size": 1536, "num_attention_heads": 24, "intermediate_size": 4096}
-            fields |= {"mlp": "swiglu", "hidden_act": "silu"}
-    elif "siglip" in words:
-        fields = plain(size, patch, image) | _SIGLIP
-        if image % patch:  # So400m/14 at 384: 27 whole patches a side, six pixels unseen
-            fields |= {"ragged_edge": "crop"}
-    else:
-        fields = plain(size, patch, image)
-    if "distilled" in words:
-        fields |= _DISTILLED
-    if "reg4" in words:
+def _family(size: str, patch: int, words: list[str]) -> dict[str, Any] | None:
+    """Sizes plus what the words of a published name change; None where a word means a model we do not know."""
+    pixels = [int(word) for word in words if word.isdigit()]
+    said = {word for word in words if word and not word.isdigit()}
+    if not said <= {"vit", "deit", "deit3", "dinov2", "siglip", "reg4", "distilled", "in21k"}:
+        return None
+    image = pixels[0] if pixels else 518 if "dinov2" in said else 224
+    fields = plain(size, patch, image)
+    for word, changes in (("deit3", _DEIT3), ("dinov2", _DINOV2), ("siglip", _SIGLIP), ("distilled", _DISTILLED)):
+        fields |= changes if word in said else {}
+    if "dinov2" in said and size == "g":
+        fields |= _DINOV2_GIANT
+    if "reg4" in said:
         fields |= _REGISTERS
+    if "siglip" in said and image % patch:  # So400m/14 at 384: 27 whole patches a side, six pixels unseen
+        fields |= {"ragged_edge": "crop"}
     return fields
 
 
