@@ -46,7 +46,7 @@ bench: $(VENV)/.peers ## peers side by side in one run; writes bench/RESULTS.md
 	$(BIN)/python -m bench
 
 docs: $(READY)        ## regenerate docs/cli.md and run every example
-	$(BIN)/python tests/surface/cli_page.py > docs/cli.md
+	$(BIN)/python docs/generate.py
 	$(BIN)/python -m pytest docs README.md tests/surface
 
 golden: $(READY)      ## regenerate our own goldens and print what moved

@@ -31,7 +31,7 @@ class Probe:
         *names: str,
         queries: Sequence[int] | None = None,
         heads: PerLayer | None = None,
-        scale_heads: Mapping[int, Sequence[float] | Tensor] | None = None,
+        scale_heads: Mapping[int, Sequence[int | float] | Tensor] | None = None,
         keep: Callable[[str, Tensor], Any] | None = None,
     ) -> None:
         """Watch `names`; of attention scores and weights only `queries` and `heads` (None: all of them).
