@@ -4,12 +4,13 @@
     logits = model(images, probe)
     probe["blocks.11.attn.weights"]        # batch x heads x 1 x tokens: the class token's row
 
-Every stage offers its result under a name (docs/guide/probe.md lists them). What nobody asked for costs
-nothing: attention weights are computed only for the layers, heads and query rows asked for, beside the fast
-attention that produces the output. Heads go by the number they were born with, pruned neighbours or not.
+Every stage offers its result under a name (docs/guide/probe.md lists them). A star between dots stands for one part
+of a name, a star at either end for the rest of it. What nobody asked for costs nothing: attention weights are computed
+only for the layers, heads and query rows asked for, beside the fast attention that produces the output. Heads go by
+the number they were born with, pruned neighbours or not.
 """
 
-import fnmatch
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -24,7 +25,7 @@ PerLayer = Sequence[int] | Mapping[int, Sequence[int]]
 
 
 class Probe:
-    """Names to watch (shell patterns), and head gates to apply, during one forward pass."""
+    """Names to watch, and head gates to apply, during one forward pass."""
 
     def __init__(
         self,
@@ -112,4 +113,16 @@ SILENT = Probe()
 
 @lru_cache(maxsize=65536)
 def _matches(patterns: tuple[str, ...], name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    return any(_compiled(pattern).fullmatch(name) for pattern in patterns)
+
+
+@lru_cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A star between dots stands for one part of a name, a star at either end for any number of parts."""
+    parts = [re.escape(part) for part in pattern.split("*")]
+    stars = ["[^.]*"] * (len(parts) - 1)
+    if stars and not parts[0]:
+        stars[0] = ".*"
+    if stars and not parts[-1]:
+        stars[-1] = ".*"
+    return re.compile("".join(part + star for part, star in zip(parts, [*stars, ""], strict=True)))
