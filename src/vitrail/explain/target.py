@@ -63,6 +63,11 @@ def target_of(model: VisionTransformer, outputs: Tensor, asked: Asked = None) ->
     return Target(torch.tensor([class_number(model, one) for one in many], device=outputs.device))
 
 
+def asked_of(asked: Asked, start: int, count: int) -> Asked:
+    """What was asked of some images out of many."""
+    return asked if asked is None or isinstance(asked, (int, str)) else asked[start : start + count]
+
+
 def class_number(model: VisionTransformer, asked: int | str) -> int:
     """A class by number or by label."""
     if isinstance(asked, str) and asked in model.labels:
