@@ -88,7 +88,7 @@ def _dataset(path: Path, labelled: Iterable[Labelled], skipped: Counter[str]) ->
         splits.setdefault(split, []).append(Sample(item, numbers[name]))
     _check_splits(path, classes, splits)
     ordered = {split: tuple(splits[split]) for split in (*SPLITS, WHOLE) if split in splits}
-    return Dataset(classes, ordered, dict(skipped))
+    return Dataset(classes, ordered, dict(+skipped))  # +: without the kinds that never occurred
 
 
 def _check_splits(path: Path, classes: Sequence[str], splits: dict[str, list[Sample]]) -> None:

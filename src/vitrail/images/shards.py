@@ -6,16 +6,18 @@ A member's name is only ever shown and split into labels; one that tries to leav
 from __future__ import annotations
 
 import os
-import tarfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vitrail.errors import DataError
 from vitrail.images.reading import BadPicture, Limits, check_bytes, check_name
 from vitrail.images.walk import skipped_kind
+
+if TYPE_CHECKING:
+    import tarfile  # otherwise only where a tar is opened: it brings three compression libraries along
 
 SUFFIX = ".tar"
 SPLITS = ("train", "val", "test")  # folders of these names are no classes
@@ -96,6 +98,8 @@ def _text(member: Member) -> str:
 
 
 def _entries(path: Path) -> Iterator[tarfile.TarInfo]:
+    import tarfile
+
     try:
         with tarfile.open(path, "r:") as tar:
             end = 0

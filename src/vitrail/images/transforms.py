@@ -119,7 +119,7 @@ def _fit(image: Image.Image, preprocess: Preprocess, rule: CropRule) -> Image.Im
 def _resize_only_the_crop(
     image: Image.Image, size: tuple[int, int], crop: tuple[int, int, int, int], method: Image.Resampling
 ) -> Image.Image:
-    """The same picture within 1 level, without the gigabytes that 1 x 10,000 pixels grow to on the way."""
+    """The same picture within 2 levels, without the gigabytes that 1 x 10,000 pixels grow to on the way."""
     x0, y0, x1, y1 = max(crop[0], 0), max(crop[1], 0), min(crop[2], size[0]), min(crop[3], size[1])
     across, down = image.width / size[0], image.height / size[1]
     box = (x0 * across, y0 * down, min(x1 * across, image.width), min(y1 * down, image.height))
