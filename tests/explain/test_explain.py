@@ -92,7 +92,11 @@ def test_options_reach_the_methods_that_take_them_and_no_option_is_ignored() -> 
         explain(model, images, "rollout", discrad=0.5)
     with pytest.raises(UsageError, match="Did you mean rollout"):
         explain(model, images, "roll-out")
-    assert options_of("occlusion") == ["window", "stride", "fill"]
+    with pytest.raises(UsageError, match="Invalid enum value 'sum'"):
+        explain(model, images, "rollout", fuse="sum")
+    with pytest.raises(UsageError, match="steps is 'many'"):
+        explain(model, images, "integrated_gradients", steps="many")
+    assert list(options_of("occlusion")) == ["window", "stride", "fill"]
 
 
 def test_pictures_from_files_go_through_the_models_own_preprocessing(tmp_path: Path) -> None:

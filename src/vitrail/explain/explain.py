@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,7 @@ from vitrail.explain.target import Asked, Target, asked_of, target_of
 from vitrail.images.decode import Source
 from vitrail.images.loader import File, batches
 from vitrail.images.reading import BadPicture, shown
+from vitrail.images.shards import Member
 from vitrail.images.transforms import normalise
 from vitrail.model.vit import VisionTransformer
 
@@ -87,7 +89,7 @@ def explain_files(
 ) -> Iterator[tuple[File, Explained | None]]:
     """Every file in order, with its explanation, or None where the file has an error; a few pictures at a time."""
     names = known_methods(method)
-    check_options(names, options)
+    options = check_options(names, options)
     done = 0
     for batch in batches(sources, model.preprocess, batch_size=batch_size):
         asked = asked_of(target, done, len(batch.files))
@@ -114,7 +116,7 @@ def explained_tensors(
 ) -> Iterator[Explained]:
     """Tensors that are already normalised; the picture shown is what they stand for."""
     names = known_methods(method)
-    check_options(names, options)
+    options = check_options(names, options)
     for start in range(0, len(images), batch_size):
         some = images[start : start + batch_size]
         asked = asked_of(target, start, len(some))
@@ -187,10 +189,10 @@ def as_rgb(pixels: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def name_of(file: File) -> str:
-    """A file's path, or its place in the list."""
-    if isinstance(file.source, (bytes, np.ndarray)) or hasattr(file.source, "size"):
-        return f"image-{file.index}"
-    return shown(file.source)
+    """A file's path, its place in a tar, or in the list."""
+    if isinstance(file.source, (str, os.PathLike)):
+        return shown(file.source)
+    return str(file.source) if isinstance(file.source, Member) else f"image-{file.index}"
 
 
 __all__ = ["DEFAULT", "METHODS", "Explained", "explain", "explain_files"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
+import msgspec
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -139,19 +140,27 @@ def known_methods(asked: str | Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def check_options(names: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Refuse an option that none of the methods takes: it would change nothing."""
-    takes = {option for name in names for option in options_of(name)}
-    for option in options:
+def check_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, checked. One that none of the methods takes is refused: it would change nothing."""
+    takes = {option: kind for name in names for option, kind in options_of(name).items()}
+    checked = {}
+    for option, value in options.items():
         if option not in takes:
             raise UsageError(
                 f"{' and '.join(names)} {'takes' if len(names) == 1 else 'take'} no option {option!r}.",
                 did_you_mean(option, takes) if takes else "There are none to set.",
                 "",
             )
+        try:
+            checked[option] = msgspec.convert(value, takes[option])
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{option} is {value!r}.", f"{error}.", "") from None
+    return checked
 
 
-def options_of(name: str) -> list[str]:
-    """The options a method takes, beside the class."""
-    parameters = inspect.signature(METHODS[name].compute).parameters.values()
-    return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name != "target"]
+def options_of(name: str) -> dict[str, Any]:
+    """The options a method takes beside the class, and their types."""
+    compute = METHODS[name].compute
+    hints = get_type_hints(compute)
+    parameters = inspect.signature(compute).parameters.values()
+    return {one.name: hints[one.name] for one in parameters if one.kind is one.KEYWORD_ONLY and one.name != "target"}

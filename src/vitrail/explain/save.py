@@ -22,9 +22,7 @@ SCHEMA_VERSION = 1
 
 def save(explained: Explained, folder: Path, stem: str, formats: Sequence[str] = ("png", "json", "html")) -> list[Path]:
     """Write one picture's views as folder/stem*.*; the paths written."""
-    for wanted in formats:
-        if wanted not in FORMATS:
-            raise UsageError(f"There is no format {wanted!r}.", did_you_mean(wanted, FORMATS), "")
+    check_formats(formats)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, data in files(explained, stem, formats).items():
@@ -32,6 +30,13 @@ def save(explained: Explained, folder: Path, stem: str, formats: Sequence[str] =
             file.write(data)
         written.append(folder / name)
     return written
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Refuse a format that nobody writes, before anything is computed."""
+    for wanted in formats:
+        if wanted not in FORMATS:
+            raise UsageError(f"There is no format {wanted!r}.", did_you_mean(wanted, FORMATS), "")
 
 
 def files(explained: Explained, stem: str, formats: Sequence[str]) -> dict[str, bytes]:
