@@ -174,14 +174,7 @@ def test_googles_stem_kernels_are_lecun_normal(flavour: str) -> None:
     assert cut_normal(math.sqrt(1 / 256))(unit.conv1.weight.detach())
 
 
-JAX_STEM = pytest.mark.xfail(
-    strict=True, reason="init.py: timm's jax modes leave the ResNet's own start alone, ours do not"
-)
-
-
-@pytest.mark.parametrize(
-    "flavour", ["timm", "moco", *(pytest.param(f, marks=JAX_STEM) for f in ("timm_jax", "timm_jax_nlhb"))]
-)
+@pytest.mark.parametrize("flavour", ["timm", "moco", "timm_jax", "timm_jax_nlhb"])
 def test_timms_stem_kernels_are_kaiming_normal(flavour: str) -> None:
     unit = fresh(flavour, resnet=STEM, patch_size=1).stem.resnet.stages[0][1]
     assert normal(math.sqrt(2 / 64 / 9))(unit.conv2.weight.detach())

@@ -98,6 +98,7 @@ TIMM_JAX: dict[str, Start] = {
     "tokens.position.table": NORMAL_02,
     "tokens.*_token*": TINY,
     "head.pool.query": CUT_BY_WIDTH,
+    "stem.resnet.*.weight": NORMAL_FAN_OUT,
     "stem.*.weight": LECUN,
     "head.classifier*.weight": ZERO,
     "head.classifier*.bias": ZERO,

@@ -93,7 +93,8 @@ class Probe:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._taken:
-            near = did_you_mean(name, self._taken or self._offered)
+            unwatched = name in self._offered
+            near = "The model offers it, but no name asked for it." if unwatched else did_you_mean(name, self._offered)
             raise ConfigError(f"The probe holds no {name!r}.", near, f"It watched: {', '.join(self.names)}.")
         return self._taken[name]
 
