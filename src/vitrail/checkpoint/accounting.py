@@ -47,7 +47,7 @@ def _sources(match: Match, ours: str) -> str:
     return ", ".join(key.fill(slots) for key in row.theirs)
 
 
-def refuse(path: object, match: Match, lines: list[str]) -> CheckpointError:
+def refuse(path: object, match: Match, lines: list[str], reason: str = "") -> CheckpointError:
     """The error that shows both sides; the caller raises it."""
     unused, total = len(match.plan.unused), len(match.plan.unused) + sum(len(step.sources) for step in match.plan.steps)
     sides = [[line for line in lines if line.startswith(mark)] for mark in "<>"]
@@ -58,7 +58,7 @@ def refuse(path: object, match: Match, lines: list[str]) -> CheckpointError:
     ]
     known = bool(match.plan.steps) and unused * 2 < total
     return CheckpointError(
-        "\n".join([f"{path} does not add up (< theirs, > ours):", *body]),
+        "\n".join([f"{path} does not add up (< theirs, > ours):", *body, *([reason] if reason else [])]),
         f"The nearest known format is '{match.table.name}', which explains {total - unused} of {total} keys.",
         "Check that the file is complete and belongs to its config."
         if known

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from vitrail.checkpoint.formats import FORMATS, Format, format_of
-from vitrail.checkpoint.rules import Plan, Table, compiled, plan, skeleton
+from vitrail.checkpoint.rules import Key, Plan, Table, compiled, plan, skeleton
+from vitrail.checkpoint.shapes import PATCH
 from vitrail.checkpoint.transforms import Sizes
 from vitrail.errors import CheckpointError
 
@@ -55,19 +57,29 @@ def detect(tensors: Mapping[str, Tensor], tables: Iterable[Table] | None = None,
 
 
 def _candidates(tables: tuple[Table, ...], tensors: Mapping[str, Tensor]) -> list[tuple[Table, str]]:
-    """Tables with prefixes, those first that know most of the skeletons (a few dozen, where keys are hundreds)."""
+    """Tables with prefixes: those whose patch projection is there; if none has it, those that know most keys."""
+    choices = [
+        (table, prefix)
+        for table in tables
+        for prefix in table.prefixes
+        if not prefix or any(key.startswith(prefix) for key in tensors)
+    ]
+    likely = [(table, prefix) for table, prefix in choices if _patches(table, prefix) in tensors]
     skeletons = {skeleton(key): key for key in tensors}
-    ranked: list[tuple[int, int, int, Table, str]] = []
-    for table in tables:
-        for prefix in table.prefixes:
-            if prefix and not any(key.startswith(prefix) for key in tensors):
-                continue
-            index = compiled(table, prefix)
-            strangers = sum(not index.knows(shape) and index.reason(key) is None for shape, key in skeletons.items())
-            ignored = sum(index.reason(key) is not None for key in skeletons.values())
-            ranked.append((strangers, ignored, len(ranked), table, prefix))
-    ranked.sort(key=lambda item: item[:3])
-    return [(table, prefix) for *_, table, prefix in ranked[:24]]
+
+    def strangers(choice: tuple[Table, str]) -> tuple[int, int]:
+        index = compiled(*choice)
+        ignored = sum(index.reason(key) is not None for key in skeletons.values())
+        return sum(not index.knows(shape) and index.reason(key) is None for shape, key in skeletons.items()), ignored
+
+    return sorted(likely or choices, key=strangers)[:24]  # a few dozen skeletons stand for hundreds of keys
+
+
+@lru_cache(maxsize=512)
+def _patches(table: Table, prefix: str) -> str:
+    """What the patch projection is called: the one weight every model has."""
+    keys = [rule.theirs[0] for rule in table.rules if rule.ours == PATCH]
+    return Key.parse(keys[0], prefix).text if keys else ""
 
 
 def _matched(table: Table, prefix: str, shapes: Mapping[str, Tensor], sizes: Sizes) -> Match:

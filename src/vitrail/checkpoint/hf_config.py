@@ -326,7 +326,7 @@ def _shown(value: object) -> str:
 
 def table_size(config: ViTConfig) -> tuple[int, int]:
     """The picture size the position table was made for."""
-    if config.position != "learned":
+    if config.position != "learned" or config.grid == config.table_grid:
         return config.image_size
     return config.table_grid[0] * config.stride[0], config.table_grid[1] * config.stride[1]
 

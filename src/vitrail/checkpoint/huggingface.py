@@ -73,11 +73,11 @@ def vit_head(task: str) -> Iterator[Rule]:
     yield from kept("decoder.{n}")  # masked image modelling
 
 
-def vit(on_disk: bool, task: str, second: str) -> Table:
-    """`task`: features, classes or teacher; `second`: what the DeiT token is to us."""
+def vit(on_disk: bool, task: str, second: str | None) -> Table:
+    """`task`: features, classes or teacher; `second`: what the DeiT token is to us, where there is one."""
     rules = (
         Rule(("~embeddings.cls_token",), "tokens.class_token"),
-        Rule(("~embeddings.distillation_token",), second),
+        *([Rule(("~embeddings.distillation_token",), second)] if second else []),
         Rule(("~embeddings.position_embeddings",), "tokens.position.table"),
         MASK,
         *layer("~embeddings.patch_embeddings.projection", "stem.proj"),
@@ -87,8 +87,9 @@ def vit(on_disk: bool, task: str, second: str) -> Table:
         *vit_head(task),
     )
     words = ["names on disk" if on_disk else "names in memory"]
-    words += ["distillation token unread"] if "register" in second else []
-    covers = ("all",) if "register" in second else ("class",)
+    unread = second == "tokens.register_tokens"
+    words += ["distillation token unread"] if unread else []
+    covers = ("all",) if unread else ("class",)
     return Table(name=f"huggingface ViT for {task} ({', '.join(words)})", rules=rules, prefixes=BODY, covers=covers)
 
 
@@ -97,7 +98,7 @@ VIT_TABLES = tuple(
     for on_disk in (True, False)
     for task, second in (
         ("features", "tokens.distillation_token"),
-        ("classes", "tokens.distillation_token"),
+        ("classes", None),
         ("teacher", "tokens.distillation_token"),
         # DeiTForImageClassification reads the class token only: to us the other token is a register
         ("classes", "tokens.register_tokens"),

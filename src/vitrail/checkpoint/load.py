@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from vitrail.checkpoint.reading import Reading, read
+from vitrail.checkpoint.custom import Custom
+from vitrail.checkpoint.reading import Reading, read, survey
 from vitrail.checkpoint.report import Report
-from vitrail.checkpoint.rules import Table
-from vitrail.model.vit import VisionTransformer, build_empty
+from vitrail.model.vit import VisionTransformer
 
 
 def load(
@@ -19,7 +19,7 @@ def load(
     *,
     from_pickle: bool = False,
     allow_nonfinite: bool = False,
-    rules: Table | None = None,
+    rules: Custom | Path | str | None = None,
     labels: Sequence[str] | None = None,
     dtype: torch.dtype = torch.float32,
     **config_fields: Any,
@@ -45,18 +45,11 @@ def inspect(
     *,
     from_pickle: bool = False,
     allow_nonfinite: bool = False,
-    rules: Table | None = None,
+    rules: Custom | Path | str | None = None,
     **config_fields: Any,
 ) -> Report:
     """What the checkpoint at `path` is; keys that do not add up are its problems."""
-    return read(
-        path,
-        from_pickle=from_pickle,
-        allow_nonfinite=allow_nonfinite,
-        rules=rules,
-        strict=False,
-        asked=config_fields,
-    ).report
+    return survey(path, from_pickle=from_pickle, allow_nonfinite=allow_nonfinite, rules=rules, asked=config_fields)
 
 
 def assemble(reading: Reading, dtype: torch.dtype | None = torch.float32) -> VisionTransformer:
@@ -64,7 +57,7 @@ def assemble(reading: Reading, dtype: torch.dtype | None = torch.float32) -> Vis
     state = reading.state
     for key in list(state):  # one at a time, so that never two models are in memory
         state[key] = state[key].to(dtype or state[key].dtype)
-    model = build_empty(reading.config)
+    model = reading.empty
     model.load_state_dict(state, assign=True)
     model.preprocess, model.labels = reading.preprocess, reading.labels
     # Where it came from travels with the model, beside its parameters: `save` needs the tensors nobody uses, too.

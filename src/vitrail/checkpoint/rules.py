@@ -14,6 +14,7 @@ No row overlaps another, so the order of rows and of tensors never matters.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,7 +52,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
     prefixes: tuple[str, ...] = ("",)
     ignored: tuple[tuple[str, str], ...] = ()  # keys that are no part of a model ({any}: any text), and what they are
-    zeros: tuple[str, ...] = ()  # keys of ours this format leaves out because they are zero
+    constants: tuple[tuple[str, float], ...] = ()  # keys of ours this format leaves out: always this number
     implies: tuple[tuple[str, Any], ...] = ()  # config fields that whoever writes these names computes with
     covers: tuple[str, ...] = ("class", "patches")  # which tokens its position table may cover, likeliest first
 
@@ -153,6 +154,7 @@ class Compiled:
             for number, rule in enumerate(table.rules)
         ]
         self.ignored = [(Key.parse(pattern, prefix), what) for pattern, what in table.ignored]
+        self.constants = [(Key.parse(pattern), value) for pattern, value in table.constants]
         self._theirs: dict[str, list[tuple[Row, int, Key]]] = {}
         self._ours: dict[str, list[Row]] = {}
         for row in self.rows:
@@ -184,6 +186,10 @@ class Compiled:
             if (slots := row.ours.match(key)) is not None:
                 return row, slots
         return None
+
+    def constant(self, key: str) -> float:
+        """The number a key of ours always has where the table leaves it out; NaN where it does not."""
+        return next((value for pattern, value in self.constants if pattern.match(key) is not None), math.nan)
 
     def reason(self, key: str) -> str | None:
         """What an ignored key is; None where the table does not say so."""
@@ -321,14 +327,13 @@ def untranslate(
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Our tensors as theirs, from the same rows; and the keys of ours that no row has a place for."""
     index = compiled(table, prefix)
-    zeros = [Key.parse(pattern) for pattern in table.zeros]
     tensors: dict[str, Tensor] = {}
     stacks: dict[str, dict[str, tuple[int, Tensor]]] = {}
     left = []
     for ours, tensor in state.items():
         hit = index.find_ours(ours)
         if hit is None:
-            left += [] if any(key.match(ours) is not None for key in zeros) and not tensor.any() else [ours]
+            left += [] if bool((tensor == index.constant(ours)).all()) else [ours]
             continue
         row, slots = hit
         for key, part in zip(row.theirs, _shares(tensor, row), strict=True):

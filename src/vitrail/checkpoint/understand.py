@@ -8,38 +8,19 @@ asked for is reported as an assumption.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from vitrail.checkpoint import shapes
+from vitrail.checkpoint import positions, shapes
 from vitrail.checkpoint.detect import Match
-from vitrail.config import PAIRS, Pair, ResNetStem, ViTConfig, as_pair, build
-from vitrail.errors import CheckpointError, ConfigError, did_you_mean
+from vitrail.checkpoint.understanding import Understanding, shown
+from vitrail.config import ResNetStem, ViTConfig, as_pair, build
+from vitrail.errors import CheckpointError
 from vitrail.model.variants import HYBRIDS, SIZES
 
 ADAPTABLE = ("image_size", "patch_size", "num_channels", "num_classes")  # adapt.py turns a model into one of these
 DINOV2_GIANT = (1536, 40, 4096, 24)
-
-
-@dataclass
-class Understanding:
-    """The model as it is in the file, what the caller wants otherwise, and what was taken for granted."""
-
-    fields: dict[str, Any]
-    wanted: dict[str, Any] = field(default_factory=dict)
-    assumptions: list[str] = field(default_factory=list)
-
-    def assume(self, name: str, value: Any, why: str) -> None:
-        """Take a value for granted, and say so."""
-        self.fields[name] = value
-        self.assumptions.append(f"{name}={_shown(value)}: {why}")
-
-    @property
-    def config(self) -> ViTConfig:
-        """The config, checked."""
-        return build(ViTConfig, self.fields)
 
 
 def understand(
@@ -50,11 +31,6 @@ def understand(
     asked: Mapping[str, Any],
 ) -> Understanding:
     """The config of the model whose tensors these are (shapes suffice)."""
-    unknown = set(asked) - set(ViTConfig.__struct_fields__)
-    if unknown:
-        word = min(unknown)
-        raise ConfigError(f"There is no config field {word!r}.", did_you_mean(word, ViTConfig.__struct_fields__), "")
-    asked = {name: as_pair(value) if name in PAIRS else value for name, value in asked.items()}
     certain = shapes.fields(state) | _heads_in_kernels(match, tensors)
     _must_agree(certain, stated, "the config beside it says")
     _must_agree(certain, {name: value for name, value in asked.items() if name not in ADAPTABLE}, "the caller says")
@@ -69,7 +45,7 @@ def understand(
     _settle_pooling(found, stated, asked, "head.norm.weight" in state)
     if certain.get("layer_scale", ...) is not None and found.fields.get("layer_scale") is None:
         found.assume("layer_scale", 1e-5, "its initial value matters to training from scratch only")
-    _settle_positions(found, match, state, stated, asked)
+    positions.settle(found, match.table.covers, state, stated, asked)
     found.wanted = {
         name: asked[name] for name in ADAPTABLE if name in asked and asked[name] != found.fields.get(name, asked[name])
     }
@@ -87,7 +63,7 @@ def _must_agree(certain: Mapping[str, Any], said: Mapping[str, Any], who: str) -
 
 def _contradiction(name: str, tensors_say: Any, value: Any, who: str) -> CheckpointError:
     return CheckpointError(
-        f"The tensors say {name}={_shown(tensors_say)}, but {who} {name}={_shown(value)}.",
+        f"The tensors say {name}={shown(tensors_say)}, but {who} {name}={shown(value)}.",
         "Both describe the same model.",
         f"Leave {name} out, or use the file it belongs to.",
     )
@@ -129,7 +105,7 @@ def _note_conventions(found: Understanding, match: Match, usual: Mapping[str, An
     if found.fields["resnet"] is not None and "resnet" not in said and match.format:
         silent |= match.format.stem
     if silent:
-        values = ", ".join(f"{name}={_shown(value)}" for name, value in silent.items())
+        values = ", ".join(f"{name}={shown(value)}" for name, value in silent.items())
         found.assumptions.append(f"{values}: as {match.table.name.partition(' (')[0]} computes; the file does not say")
 
 
@@ -202,94 +178,5 @@ def _settle_pooling(
         fields["pooling"] = "token"
 
 
-def _settle_positions(
-    found: Understanding,
-    match: Match,
-    state: Mapping[str, Tensor],
-    stated: Mapping[str, Any],
-    asked: Mapping[str, Any],
-) -> None:
-    """The grid the position table was learned on, the picture size that belongs to it, and which tokens it covers."""
-    fields = found.fields
-    table = state.get("tokens.position.table")
-    if table is None:
-        return _settle_without_table(found, stated, asked)
-    rows, grid_of = table.shape[1], build(ViTConfig, _provisional(fields)).grid_for
-    orders = [fields["position_covers"]] if "position_covers" in {**stated, **asked} else list(match.table.covers)
-    covered = {covers: _covered(fields, covers) for covers in orders}
-    given = stated.get("position_grid") or asked.get("position_grid")
-    for source, size in (("stated", stated.get("image_size")), ("asked", asked.get("image_size"))):
-        grid: Pair | None = given or (grid_of(size) if size else None)
-        fits = [covers for covers in orders if grid and rows - covered[covers] == grid[0] * grid[1]]
-        if grid and fits:
-            fields |= {"image_size": size or _image_size(fields, grid), "position_covers": fits[0]}
-            if grid == given:
-                fields["position_grid"] = None if size and grid_of(size) == given else given
-            if source == "asked" and grid != shapes.square(rows - covered[fits[0]]):
-                found.assumptions.append(f"the position table is read as {grid[0]} x {grid[1]} patches, as asked for")
-            return _tidy_covers(fields)
-        if grid and (source == "stated" or given):
-            raise CheckpointError(
-                f"The position table has {rows} rows; the config beside it says {grid[0]} x {grid[1]} patches.",
-                f"{grid[0] * grid[1]} rows, and one for each of up to {_covered(fields, 'all')} other tokens.",
-                "Give the picture size the table was made for: image_size=(rows, columns).",
-            )
-    squares = [(covers, grid) for covers in orders if (grid := shapes.square(rows - covered[covers]))]
-    if not squares:
-        raise CheckpointError(
-            f"The position table has {rows} rows, which is no square grid of patches.",
-            f"{' or '.join(str(rows - n) for n in dict.fromkeys(covered.values()))} patches, in rows and columns "
-            "that only its author knows.",
-            "Say the picture size: vitrail.load(path, image_size=(rows, columns)) or --set image_size=….",
-        )
-    covers, grid = squares[0]
-    found.assume("image_size", _image_size(fields, grid), f"the position table has {rows} rows: a square grid")
-    fields["position_covers"] = covers
-    if covers != orders[0] and covered[covers] != covered[orders[0]]:
-        found.assumptions.append(f"position_covers={covers!r}: only so is the grid square")
-    return _tidy_covers(fields)
-
-
-def _settle_without_table(found: Understanding, stated: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    if found.fields.get("position", "learned") == "learned":
-        found.assume("position", "sincos", "there is no position table")
-    size = asked.get("image_size") or stated.get("image_size")
-    if size:
-        found.fields["image_size"] = size
-    else:
-        found.assume("image_size", (224, 224), "without a position table any size would do")
-
-
-def _provisional(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Enough of the config to compute grids with: a picture that surely divides."""
-    stem: ResNetStem | None = fields["resnet"]
-    stride = 4 * 2 ** max(len(stem.layers) - 1, 0) if stem else 1
-    rows, cols = fields["patch_size"]
-    return {"patch_size": (rows, cols), "resnet": stem, "image_size": (rows * stride * 4, cols * stride * 4)}
-
-
-def _image_size(fields: Mapping[str, Any], grid: Pair) -> Pair:
-    config = build(ViTConfig, _provisional(fields))
-    return grid[0] * config.stride[0], grid[1] * config.stride[1]
-
-
-def _covered(fields: Mapping[str, Any], covers: str) -> int:
-    first = fields["class_token"] + fields["distillation_token"]
-    covered: int = {"all": first + fields["num_register_tokens"], "class": first, "patches": 0}[covers]
-    return covered
-
-
-def _tidy_covers(fields: dict[str, Any]) -> None:
-    """The default word where several mean the same."""
-    if _covered(fields, fields["position_covers"]) == _covered(fields, "class"):
-        fields["position_covers"] = "class"
-
-
 def _sizes(fields: Mapping[str, Any]) -> str:
     return f"{fields['hidden_size']} wide, {fields['num_hidden_layers']} blocks, MLP {fields['intermediate_size']}"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple) and len(value) == 2:
-        return f"{value[0]} x {value[1]}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
