@@ -64,7 +64,7 @@ def commit(folder: Path, step: int, size: int, write: Writer, keep: int = 2) -> 
         sync_folder(folder)
         with replacing(folder / "LATEST") as file:  # for people; resuming verifies and does not trust it
             file.write(f"{name}\n".encode())
-    except (OSError, EnvironmentProblem) as error:
+    except BaseException as error:
         shutil.rmtree(writing, ignore_errors=True)
         if is_no_room(error):
             raise no_room(folder, error) from error

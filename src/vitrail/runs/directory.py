@@ -6,10 +6,13 @@ config.toml  run.json  results.csv  events.jsonl  weights/  checkpoints/
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
 import platform
+import secrets
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +24,7 @@ from typing import Any, Literal
 
 from vitrail.checkpoint.atomic import replacing
 from vitrail.errors import EnvironmentProblem, UsageError
+from vitrail.runs.commit import sync_folder
 
 Status = Literal["running", "completed", "preempted", "failed", "diskfull", "nan"]
 HEADER = ("epoch", "step", "train_loss", "val_loss", "val_top1", "val_top5", "lr", "seconds", "images_per_second")
@@ -48,25 +52,40 @@ class Run:
         return self.path / "config.toml"
 
 
-def create(path: Path) -> Run:
-    """A new folder for a run; one that exists is never touched."""
-    run = Run(path)
+def create(path: Path, config: str, facts: Mapping[str, Any]) -> Run:
+    """A new folder for a run, with its config and first facts; one that exists is never touched.
+
+    It takes its name when it is complete, so a run that can be seen can be resumed.
+    """
+    if os.path.lexists(path):
+        raise _taken(path)
+    making = path.with_name(f".{path.name}.{secrets.token_hex(4)}.making")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir()
+        making.mkdir(parents=True)
+        run = Run(making)
         run.checkpoints.mkdir()
         run.weights.mkdir()
-    except FileExistsError:
-        raise UsageError(
-            f"{path} exists.",
-            "A run gets a folder of its own.",
-            f"Go on with it (--resume {path}) or choose another (--out {next_free(path)}).",
-        ) from None
+        write_config(run, config)
+        record(run, **facts)
+        making.rename(path)  # fails if the name was taken meanwhile: a run's folder is never empty
+        sync_folder(path.parent)
     except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise _taken(path) from None
         raise EnvironmentProblem(
             f"{path} cannot be made: {error.strerror}.", "A folder that can be written to.", "Choose another --out."
         ) from error
-    return run
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return Run(path)
+
+
+def _taken(path: Path) -> UsageError:
+    return UsageError(
+        f"{path} exists.",
+        "A run gets a folder of its own.",
+        f"Go on with it (--resume {path}) or choose another (--out {next_free(path)}).",
+    )
 
 
 def open_run(path: Path) -> Run:
@@ -90,6 +109,12 @@ def next_free(path: Path) -> Path:
     stem, _, number = path.name.rpartition("-")
     name, start = (stem, int(number) + 1) if stem and number.isdecimal() else (path.name, 2)
     return next(free for n in range(start, start + 10**6) if not (free := path.with_name(f"{name}-{n}")).exists())
+
+
+def write_config(run: Run, text: str) -> None:
+    """config.toml, whole or not at all."""
+    with replacing(run.config) as file:
+        file.write(text.encode())
 
 
 @contextmanager

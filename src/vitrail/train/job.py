@@ -1,0 +1,78 @@
+"""What stays the same while a run goes on: its config, its data, and how it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from vitrail.images.augment import Augment
+from vitrail.images.decode import Decoding
+from vitrail.model.vit import VisionTransformer
+from vitrail.runs.directory import Run
+from vitrail.train.arithmetic import Arithmetic
+from vitrail.train.config import DataConfig, TrainConfig
+from vitrail.train.data import TrainingData
+from vitrail.train.distributed import ALONE, World
+from vitrail.train.feed import MicroBatch, Reader, feed
+from vitrail.train.loss import Loss
+from vitrail.train.order import Key, Order, micro_batches
+from vitrail.train.signals import Signals
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run's surroundings. What changes is in TrainState."""
+
+    run: Run
+    config: TrainConfig
+    data_config: DataConfig
+    augment: Augment
+    data: TrainingData
+    arithmetic: Arithmetic
+    loss: Loss
+    micro_batch: int
+    world: World = ALONE
+    signals: Signals = field(default_factory=Signals)
+
+    @property
+    def order(self) -> Order:
+        """Which pictures each step sees."""
+        return Order(len(self.data.train), self.config.batch_size, self.config.seed)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.config.epochs * self.order.steps_per_epoch
+
+    def training_batches(self, model: VisionTransformer, step: int) -> Iterator[tuple[int, bool, MicroBatch]]:
+        """From a step to the end of the run: step number, whether it is the last portion of the step, the portion."""
+        portions: list[tuple[int, bool]] = []
+
+        def planned() -> Iterator[list[Key]]:
+            for number, keys in self.order.steps(step, self.steps):
+                several = micro_batches(keys, self.micro_batch, self.world.rank, self.world.size)
+                for index, keys_of_one in enumerate(several):
+                    portions.append((number, index == len(several) - 1))
+                    yield keys_of_one
+
+        reader = self.reader(model, augment=self.augment)
+        for batch in feed(reader, planned(), self.data_config.workers, self.micro_batch):
+            yield (*portions.pop(0), batch)
+
+    def validation_batches(self, model: VisionTransformer) -> Iterator[MicroBatch]:
+        """This process's share of the validation pictures, in order."""
+        mine = [Key(0, index) for index in range(self.world.rank, len(self.data.val), self.world.size)]
+        size = self.micro_batch
+        portions = (mine[start : start + size] for start in range(0, len(mine), size))
+        return feed(self.reader(model, augment=None), portions, self.data_config.workers, size)
+
+    def reader(self, model: VisionTransformer, augment: Augment | None) -> Reader:
+        """How a training picture (with augmentation) or a validation picture becomes pixels."""
+        return Reader(
+            samples=self.data.val if augment is None else self.data.train,
+            preprocess=model.preprocess,
+            decoding=Decoding(background=self.data_config.background),
+            depth=self.data_config.depth,
+            augment=augment,
+            seed=self.config.seed,
+        )

@@ -1,0 +1,153 @@
+"""vitrail.train: from a folder of pictures to a model, and from an interrupted run to the same model."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vitrail.errors import DataError, UsageError, VitrailError
+from vitrail.runs import directory
+from vitrail.runs.commit import NoRoom
+from vitrail.runs.directory import Run, log_event, record
+from vitrail.settings import Layer, Settings
+from vitrail.train.config import TrainConfig
+from vitrail.train.guard import Diverged
+from vitrail.train.job import Job
+from vitrail.train.loop import commit_state, run
+from vitrail.train.outputs import write_bad_images
+from vitrail.train.screen import Screen, screen_for
+from vitrail.train.settings import read_config, to_toml
+from vitrail.train.signals import Interrupted, Signals, watched
+from vitrail.train.start import Plan, begin, go_on, make_plan
+from vitrail.train.state import TrainState
+
+HEADING = "What this run was made with; `vitrail train --config` this file makes it again."
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What became of a run."""
+
+    path: Path
+    status: directory.Status
+    epochs: int
+    best_epoch: int
+    history: tuple[dict[str, Any], ...]
+    signal: int = 0  # the one that interrupted it
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The row of the best epoch; empty before the first."""
+        return next((row for row in self.history if row["epoch"] == self.best_epoch), {})
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell is told."""
+        return 128 + self.signal if self.signal else 0
+
+
+def train(
+    data: str | os.PathLike[str] | None = None,
+    model: str | os.PathLike[str] | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, Any] | Sequence[Layer] = (),
+    quiet: bool = False,
+) -> TrainResult:
+    """Train on the pictures of `data`, starting from `model` (a checkpoint, or a name for fresh weights), or go on.
+
+    `settings` are by the names of the config: {"train.epochs": 10, "augment.policy": "trivial"}.
+    """
+    layers = [Layer("settings", settings)] if isinstance(settings, Mapping) else list(settings)
+    if resume is not None:
+        if data is not None or model is not None or out is not None:
+            raise UsageError("A run that goes on has its data, model and folder.", "resume alone, or none.", "")
+        return resumed(Path(resume), layers, quiet)
+    given = {"data.path": data, "train.model": model}
+    layers.append(Layer("argument", {key: os.fspath(value) for key, value in given.items() if value is not None}))
+    return started(make_plan(layers), out, quiet)
+
+
+def started(plan: Plan, out: str | os.PathLike[str] | None, quiet: bool) -> TrainResult:
+    """A new run in a folder of its own."""
+    name = Path(plan.data.root).resolve().name or "run"
+    path = Path(out) if out is not None else directory.next_free(Path("runs") / name)
+    train_config = plan.record("train", TrainConfig)
+    facts = {
+        "status": "running",
+        "seed": train_config.seed,
+        "started": time.time(),
+        "data": {"path": plan.data.root, "fingerprint": plan.data.fingerprint, "skipped": plan.data.skipped},
+        "environment": directory.environment(),
+    }
+    made = directory.create(path, to_toml(plan.settings.records, HEADING), facts)
+    return attended(made, quiet, lambda signals: begin(plan, made, signals))
+
+
+def resumed(path: Path, changes: Sequence[Layer], quiet: bool) -> TrainResult:
+    """A run that was stopped, from its newest checkpoint."""
+    made = directory.open_run(path)
+    settings = read_config(made.config, changes)
+    return attended(made, quiet, lambda signals: go_on(settings, made, signals), changed=bool(changes) and settings)
+
+
+def attended(
+    made: Run,
+    quiet: bool,
+    prepare: Callable[[Signals], tuple[Job, TrainState]],
+    changed: Settings | Literal[False] = False,
+) -> TrainResult:
+    """Train while holding the folder, listening to signals, and writing down how it ends."""
+    signals = Signals()
+    with directory.owned(made), screen_for(quiet) as screen:
+        job, state = prepare(signals)
+        if changed:
+            directory.write_config(made, to_toml(changed.records, HEADING))
+        record(made, status="running", pid=os.getpid())
+        try:
+            with watched(signals):
+                status = finish(job, state, screen)
+        except BaseException as error:
+            note_failure(made, error)
+            raise
+        progress = state.progress
+        number = signals.number if status == "preempted" else 0
+        result = TrainResult(made.path, status, progress.epochs, progress.best_epoch, tuple(progress.history), number)
+        record(made, status=status, ended=time.time(), signal=number, epochs=result.epochs, best=result.best)
+    return result
+
+
+def finish(job: Job, state: TrainState, screen: Screen) -> directory.Status:
+    """Train to the end, or to a committed stop."""
+    try:
+        run(job, state, screen)
+    except Interrupted as stopped:
+        log_event(job.run, "signal", number=stopped.number, step=state.progress.step)
+        commit_state(job, state)
+        log_event(job.run, "commit", step=state.progress.step)
+        return "preempted"
+    except (Diverged, DataError):  # the state before the step that failed is worth keeping
+        commit_state(job, state)
+        raise
+    finally:
+        if state.progress.bad:
+            write_bad_images(job.run, state.progress.bad)
+    return "completed"
+
+
+def note_failure(made: Run, error: BaseException) -> None:
+    """Write down in the run why it ended; on a full disk even that may not be possible."""
+    kinds: dict[type[BaseException], directory.Status] = {NoRoom: "diskfull", Diverged: "nan"}
+    status = next((kind for known, kind in kinds.items() if isinstance(error, known)), "failed")
+    with suppress(VitrailError):
+        record(made, status=status, ended=time.time(), error=str(error) or type(error).__name__)
+    if not isinstance(error, VitrailError):
+        with suppress(OSError):
+            (made.path / "traceback.txt").write_text("".join(traceback.format_exception(error)), encoding="utf-8")

@@ -1,0 +1,180 @@
+"""From settings to a run that can begin, and from a run's folder to one that can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from vitrail.config import Frozen, Preprocess, ViTConfig, replace
+from vitrail.errors import CheckpointError, ConfigError, DataError, did_you_mean
+from vitrail.images.augment import Augment
+from vitrail.model.vit import VisionTransformer, build_empty
+from vitrail.runs import commit
+from vitrail.runs.directory import Run, log_event
+from vitrail.settings import Layer, Settings, known_keys, resolve, stored
+from vitrail.train.adapters import learning_tensors
+from vitrail.train.arithmetic import Arithmetic, arithmetic_for
+from vitrail.train.config import DataConfig, TrainConfig
+from vitrail.train.data import TrainingData, read_training_data, with_classes_of
+from vitrail.train.job import Job
+from vitrail.train.loss import loss_for
+from vitrail.train.memory import portion_that_fits
+from vitrail.train.optim import make_optimizer
+from vitrail.train.origin import starting_model
+from vitrail.train.settings import OWN, SECTIONS
+from vitrail.train.signals import Signals
+from vitrail.train.state import Progress, TrainState, read_facts, restore
+
+Record = TypeVar("Record", bound=Frozen)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run before it has a folder: every setting and where it came from, the data, the model it starts from."""
+
+    settings: Settings
+    data: TrainingData
+    model: VisionTransformer
+
+    def record(self, name: str, kind: type[Record]) -> Record:
+        """One section of the settings."""
+        record = self.settings.records[name]
+        assert isinstance(record, kind)
+        return record
+
+
+def make_plan(layers: Sequence[Layer]) -> Plan:
+    """What was asked for, worked out: data read, model made, every value known."""
+    refuse_unknown(layers)
+    own = resolve(OWN, [_only(layer, tuple(OWN)) for layer in layers]).records
+    train, where = own["train"], own["data"]
+    assert isinstance(train, TrainConfig)
+    assert isinstance(where, DataConfig)
+    if not train.model:
+        raise ConfigError("No model to start from was given.", "A checkpoint, or a name such as Ti/16.", "Use --model.")
+    data = read_training_data(where, train)
+    asked = {key: value for layer in layers for key, value in _only(layer, ("model",)).values.items()}
+    model = starting_model(
+        train.model, {key.removeprefix("model."): value for key, value in asked.items()}, data.classes, train.seed
+    )
+    base = [stored("model", model.config, train.model), stored("preprocess", model.preprocess, train.model)]
+    settings = resolve(SECTIONS, [*base, *layers])
+    preprocess = settings.records["preprocess"]
+    assert isinstance(preprocess, Preprocess)
+    model.preprocess = preprocess
+    return Plan(decided(settings, model), with_classes_of(data, model.labels), model)
+
+
+def decided(settings: Settings, model: VisionTransformer) -> Settings:
+    """The same settings with what this machine decides written out, so that another would do the same sums."""
+    train = settings.records["train"]
+    assert isinstance(train, TrainConfig)
+    arithmetic = arithmetic_for(train.precision, train.device)
+    learning = learning_tensors(model, train)
+    portion = portion_that_fits(model, learning, train, arithmetic, train.batch_size)
+    train = replace(train, micro_batch=portion, precision=arithmetic.name)
+    return Settings({**settings.records, "train": train}, settings.origins)
+
+
+def refuse_unknown(layers: Sequence[Layer]) -> None:
+    """A key that does not exist, before anything is read."""
+    known = set(known_keys(SECTIONS))
+    for layer in layers:
+        for key in layer.values:
+            if key not in known:
+                raise ConfigError(f"{layer.origin} sets {key!r}, which does not exist.", did_you_mean(key, known))
+
+
+def begin(plan: Plan, run: Run, signals: Signals) -> tuple[Job, TrainState]:
+    """A run at its first step."""
+    train = plan.record("train", TrainConfig)
+    arithmetic = arithmetic_for(train.precision, train.device)
+    state = fresh_state(plan.model.to(arithmetic.device), train, arithmetic)
+    return job_of(plan, run, signals, arithmetic), state
+
+
+def go_on(settings: Settings, run: Run, signals: Signals) -> tuple[Job, TrainState]:
+    """A run at its newest checkpoint; one that was stopped before its first begins again."""
+    chosen, damaged = commit.newest(run.checkpoints)
+    for one in damaged:
+        log_event(run, "damaged checkpoint", path=one.path.name, reason=one.reason)
+    chosen = commit.tidy(run.checkpoints, chosen, damaged)
+    if chosen is None:
+        if damaged:
+            raise CheckpointError(
+                f"None of the {len(damaged)} checkpoints in {run.checkpoints} is intact: {damaged[0].reason}",
+                "One that is as it was written.",
+                f"Start a new run from the weights: --model {run.weights / 'last'}",
+            )
+        layer = Layer("config.toml", _flat(settings.records))
+        return begin(make_plan([layer]), run, signals)
+    facts = read_facts(chosen.path)
+    plan = plan_of(settings, facts)
+    if plan.data.fingerprint != facts["data"]:
+        raise DataError(
+            f"The pictures in {plan.data.root} are not those the run began with.",
+            "The same files, labels and classes: a run that goes on repeats what it would have done.",
+            f"Put them back, or start a new run from the weights: --model {run.weights / 'last'}",
+        )
+    job, state = begin(plan, run, signals)
+    restore(state, chosen.path)
+    if state.progress.epochs < job.config.epochs:
+        state.progress.finished = ""  # more epochs may have been asked for
+    log_event(run, "resume", step=state.progress.step, path=chosen.path.name)
+    return job, state
+
+
+def plan_of(settings: Settings, facts: Mapping[str, Any]) -> Plan:
+    """The plan of a run that has a checkpoint: its model as the config describes it, weights still to come."""
+    config, train, where = (settings.records[name] for name in ("model", "train", "data"))
+    assert isinstance(config, ViTConfig)
+    assert isinstance(train, TrainConfig)
+    assert isinstance(where, DataConfig)
+    model = build_empty(config).to_empty(device="cpu")
+    model.labels, model.preprocess = facts["labels"], msgspec.convert(facts["preprocess"], Preprocess)
+    data = read_training_data(where, train)
+    if set(data.classes) != set(model.labels):
+        raise DataError(
+            f"{where.path} has other classes than the run began with.", f"{', '.join(model.labels[:8])}", ""
+        )
+    return Plan(settings, with_classes_of(data, model.labels), model)
+
+
+def fresh_state(model: VisionTransformer, config: TrainConfig, arithmetic: Arithmetic) -> TrainState:
+    """A state before the first step."""
+    import torch
+
+    learning = learning_tensors(model, config)
+    optimizer = make_optimizer(config, learning, model.config.num_hidden_layers)
+    average = {name: tensor.detach().clone() for name, tensor in learning.items()} if config.ema else None
+    scaler = torch.amp.GradScaler(arithmetic.device.type) if arithmetic.dtype == torch.float16 else None
+    return TrainState(model, learning, optimizer, average, scaler, Progress())
+
+
+def job_of(plan: Plan, run: Run, signals: Signals, arithmetic: Arithmetic) -> Job:
+    """The run's surroundings."""
+    train = plan.record("train", TrainConfig)
+    return Job(
+        run=run,
+        config=train,
+        data_config=plan.record("data", DataConfig),
+        augment=plan.record("augment", Augment),
+        data=plan.data,
+        arithmetic=arithmetic,
+        loss=loss_for(train, plan.data.counts()),
+        micro_batch=train.micro_batch,
+        signals=signals,
+    )
+
+
+def _only(layer: Layer, sections: tuple[str, ...]) -> Layer:
+    kept = {key: value for key, value in layer.values.items() if key.partition(".")[0] in sections}
+    return Layer(layer.origin, kept)
+
+
+def _flat(records: Mapping[str, Frozen]) -> dict[str, Any]:
+    """Every field that is not at its default, by dotted key."""
+    return {key: value for name, record in records.items() for key, value in stored(name, record, "").values.items()}
