@@ -67,6 +67,17 @@ def test_hidden_dropout_also_acts_at_the_end_of_each_branch(stage: str) -> None:
         assert (tensor == 0).float().mean().item() == pytest.approx(0.3, abs=0.02)
 
 
+def test_hidden_dropout_also_acts_between_the_two_maps_of_an_mlp() -> None:
+    config = tiny_config(hidden_dropout_prob=0.3, num_hidden_layers=1, pooling="mean")
+    model, probe = random_model(config).train(), Probe("blocks.0.mlp.*")
+    with torch.no_grad():
+        model(random_images(config, batch=20), probe)
+        undropped = model.encoder.blocks[0].mlp.fc2(probe["blocks.0.mlp.activated"]) / 0.7
+    kept = probe["blocks.0.mlp.out"] != 0
+    alike = torch.isclose(probe["blocks.0.mlp.out"], undropped, rtol=0.01)[kept]
+    assert alike.float().mean() < 0.1
+
+
 def assert_same_mean(draws: torch.Tensor, mean: torch.Tensor, dtype: torch.dtype = torch.float32) -> None:
     """Within five standard errors everywhere; and there is something to average."""
     draws = draws.double()
