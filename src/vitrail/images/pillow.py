@@ -108,6 +108,8 @@ def count_scans(data: bytes) -> int:
 def load_pixels(image: ImageFile.ImageFile, data: bytes, *, keep_truncated: bool) -> tuple[Image.Image, bool]:
     """The picture with its pixels, and whether some of them are missing."""
     try:
+        if image.format in JPEG and _is_too_short(image, data):
+            raise OSError("it is truncated: too few bytes for its size")
         image.load()
     except Exception:
         if not keep_truncated:
@@ -205,6 +207,11 @@ class OwnLimit:
 
 
 OWN_LIMIT = OwnLimit()
+
+
+def _is_too_short(image: Image.Image, data: bytes) -> bool:
+    """Whether a JPEG has less than one bit per block of 8 x 8 pixels. libjpeg would paint the rest grey, unasked."""
+    return image.width * image.height > 64 * 8 * len(data)
 
 
 def _is_a_bug_of_ours(error: Exception) -> bool:

@@ -7,6 +7,7 @@ happens to contain and never clipped. Arrays are height x width x channels.
 from __future__ import annotations
 
 import io
+import logging
 import math
 from typing import Any, Literal, TypeAlias
 
@@ -128,18 +129,20 @@ def read_npy(data: bytes, limits: Limits) -> Array:
 def read_tiff(data: bytes, limits: Limits) -> tuple[Array, int]:
     """Every channel of the first page of a TIFF, upright, and the number of pages."""
     tifffile = extra("tifffile", "TIFF files with other than 8-bit grey or colour")
+    logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks on broken files are in the error
     with tifffile.TiffFile(io.BytesIO(data)) as tiff:
         page = tiff.pages.first
+        if not all(isinstance(side, int) for side in page.shape):
+            raise BadPicture("corrupt", f"The TIFF gives its size as {page.shape}.", "Two or three numbers.")
         check_shape(page.shape, limits)
         if page.compression not in TIFF_COMPRESSIONS:
             raise BadPicture(
                 "unknown_format", f"The TIFF is compressed by {page.compression!s}.", "LZW, deflate or none."
             )
         values = _channels_last(page)
-        if page.photometric == 0:
+        if page.photometric == 0:  # zero is white
             values = _full_range(values.dtype) - values
-        orientation = page.tags.valueof(274, 1)
-        return upright(values, orientation), len(tiff.pages)
+        return upright(values, page.tags.valueof(274, 1)), len(tiff.pages)
 
 
 def read_png(data: bytes) -> Array:
