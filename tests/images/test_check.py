@@ -183,3 +183,12 @@ def test_finding_near_pictures_takes_no_quadratic_time():
 
 def test_ten_thousand_equal_pictures_are_one_group_and_no_pairs():
     assert near_groups([5] * 10_000) == [list(range(10_000))]
+
+
+@pytest.mark.chaos
+def test_in_fifteen_thousand_photos_the_fourteen_that_are_there_twice_are_found(shared):
+    """All fourteen were looked at; one is the placeholder "Adopted", once as a cat and once as a dog."""
+    report = check(read_data(shared / "data" / "cats-dogs.tar"))
+    assert (report.pictures, len(report.unreadable), len(report.duplicates)) == (15_000, 0, 14)
+    assert len(report.leaks) == 4
+    assert [group.classes for group in report.contradictions] == [("cat", "dog")]

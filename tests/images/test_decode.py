@@ -342,3 +342,10 @@ def test_sixteen_bit_grey_reaches_a_colour_model_by_its_full_range():
     array = pixels(png16(ramp))
     assert np.array_equal(array[..., 0].ravel(), np.arange(256))
     assert array.shape == (16, 16, 3)
+
+
+def test_a_phones_jpeg_with_a_second_picture_behind_the_first_is_no_moving_picture():
+    data = encoded(quadrants(), "MPO", save_all=True, append_images=[quadrants(24, 16)], quality=95)
+    picture = decode(data)
+    assert (picture.format, picture.width, picture.notes) == ("MPO", 48, ())
+    assert np.abs(corners(np.asarray(picture.pixels)) - corners(np.asarray(quadrants()))).max() <= 6
