@@ -6,7 +6,6 @@ Called by the records of config.py when they are made, so that no tensor is ever
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,7 +30,7 @@ def check_numbers(config: ViTConfig) -> None:
         require(config, field, lambda value: len(value) == 2 and min(value) >= 1, "an int or (rows, columns), from 1")
     for field in AT_LEAST_ZERO:
         require(config, field, lambda value: value >= 0, "0 or more")
-    for field in POSITIVE:
+    for field in (*POSITIVE, *(["layer_scale"] if config.layer_scale is not None else [])):
         require(config, field, lambda value: 0 < value < float("inf"), "above 0")
     for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate"):
         require(config, field, lambda value: 0 <= value < 1, "a probability: at least 0, below 1")
@@ -44,17 +43,28 @@ def require(record: msgspec.Struct, field: str, holds: Callable[[Any], bool], ex
         raise ConfigError(f"{field} is {value}.", f"It must be {expected}.", f"Set {field} to such a value.")
 
 
-def check_words(record: msgspec.Struct) -> None:
-    """Fields that take one of a few words; msgspec checks types only where it converts."""
-    for field, words in _words(type(record)).items():
-        value = getattr(record, field)
-        if value not in words:
-            raise ConfigError(f"{field} is {value!r}.", did_you_mean(str(value), words), f"One of: {', '.join(words)}.")
+def check_fields(record: msgspec.Struct) -> None:
+    """Bring every field to its declared type and one of its allowed words, or say which one cannot be."""
+    for field in msgspec.structs.fields(record):
+        value = getattr(record, field.name)
+        value = as_pair(value) if field.name in PAIRS else value
+        try:
+            converted = msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:
+            raise _unfit(type(record), field.name, value, str(error)) from None
+        msgspec.structs.force_setattr(record, field.name, converted)
 
 
-@lru_cache
-def _words(kind: type[msgspec.Struct]) -> dict[str, tuple[str, ...]]:
-    return {field: words for field in kind.__struct_fields__ if (words := literal_values(kind, field))}
+def as_pair(size: Any) -> Any:
+    """An int is a square; anything else is left for the type check."""
+    return (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else size
+
+
+def _unfit(kind: type[msgspec.Struct], field: str, value: Any, message: str) -> ConfigError:
+    words = literal_values(kind, field)
+    if words:
+        return ConfigError(f"{field} is {value!r}.", did_you_mean(str(value), words), f"One of: {', '.join(words)}.")
+    return ConfigError(f"{field} is {value!r}.", f"{message}.", f"Set {field} to such a value.")
 
 
 def check_heads_divide(config: ViTConfig) -> None:

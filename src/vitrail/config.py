@@ -11,12 +11,13 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from vitrail.checks import PAIRS as PAIRS
+from vitrail.checks import as_pair as as_pair
 from vitrail.checks import (
+    check_fields,
     check_heads_divide,
     check_kept_heads,
     check_numbers,
     check_tokens,
-    check_words,
     require,
 )
 from vitrail.checks import literal_values as literal_values
@@ -45,7 +46,7 @@ class ResNetStem(Frozen, frozen=True, kw_only=True):
     shortcut_groups: Literal["grouped", "per_channel"] = "grouped"  # jeonsworld norms each shortcut channel
 
     def __post_init__(self) -> None:
-        check_words(self)
+        check_fields(self)
         require(self, "layers", lambda layers: all(units >= 1 for units in layers), "1 unit or more per stage")
         require(self, "width", lambda width: width >= 1, "1 or more")
         if self.width % 32:
@@ -128,9 +129,7 @@ class ViTConfig(Frozen, frozen=True, kw_only=True):
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        for field in PAIRS:
-            msgspec.structs.force_setattr(self, field, as_pair(getattr(self, field)))
-        check_words(self)
+        check_fields(self)
         check_numbers(self)
         if self.head_dim is None:
             check_heads_divide(self)
@@ -210,11 +209,6 @@ class Preprocess(Frozen, frozen=True, kw_only=True):
 Record = TypeVar("Record", bound=Frozen)
 
 
-def as_pair(size: Any) -> Any:
-    """An int is a square; anything else is left for the type check."""
-    return (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else size
-
-
 def build(kind: type[Record], fields: dict[str, Any]) -> Record:
     """A checked record from plain values, as they come from TOML, JSON or keyword arguments."""
     unknown = set(fields) - set(kind.__struct_fields__)
@@ -225,27 +219,12 @@ def build(kind: type[Record], fields: dict[str, Any]) -> Record:
             did_you_mean(word, kind.__struct_fields__),
             "Every field is listed in docs/guide/config.md.",
         )
-    fields = {name: as_pair(value) if name in PAIRS else value for name, value in fields.items()}
-    try:
-        return msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        raise ConfigError(*_explain(kind, fields, str(error))) from None
+    return kind(**fields)
 
 
 def replace(config: Record, **changes: Any) -> Record:
     """The same record with some fields changed, checked again."""
     fields = {name: getattr(config, name) for name in config.__struct_fields__}
-    if isinstance(config, ViTConfig) and {"hidden_size", "num_attention_heads"} & set(changes):
-        fields["head_dim"] = None  # it was derived from the sizes that now change
+    if isinstance(config, ViTConfig) and config.head_dim == config.hidden_size / config.num_attention_heads:
+        fields["head_dim"] = None  # it was derived from sizes that may now change
     return build(type(config), fields | changes)
-
-
-def _explain(kind: type[Frozen], fields: dict[str, Any], message: str) -> tuple[str, str, str]:
-    what, _, where = message.partition(" - at `$.")
-    field = where.rstrip("`").split("[")[0].split(".")[0]
-    if field not in fields:
-        return f"{kind.__name__}: {message}.", "", ""
-    allowed = literal_values(kind, field)
-    if allowed and isinstance(fields[field], str):
-        return f"{field} is {fields[field]!r}.", did_you_mean(fields[field], allowed), f"One of: {', '.join(allowed)}."
-    return f"{field} is {fields[field]!r}.", f"{what}.", f"Set {field} to such a value."

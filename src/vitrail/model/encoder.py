@@ -35,6 +35,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tokens, grid: Pair, probe: Probe = SILENT, keep: int | None = None) -> Kept:
         """`keep` is how many leading tokens the reader needs (None: all): the last block computes no others."""
+        probe.check_layers(len(self.blocks))
         rotary = self.rotary(grid, x)
         last = len(self.blocks) - 1
         if keep is not None and watches_beyond(probe, last, keep):
@@ -89,7 +90,7 @@ class Attention(nn.Module):
         super().__init__()
         assert config.head_dim
         self.name, self.layer = f"blocks.{layer}.attn", layer
-        self.heads, self.head_dim = config.heads_in(layer), config.head_dim
+        self.heads, self.born, self.head_dim = config.heads_in(layer), config.num_attention_heads, config.head_dim
         self.prefix = config.prefix_tokens
         width = len(self.heads) * self.head_dim
         self.qkv = nn.Linear(config.hidden_size, 3 * width, bias=config.qkv_bias and config.key_bias)
@@ -109,7 +110,7 @@ class Attention(nn.Module):
         probe.take(f"{self.name}.q", q), probe.take(f"{self.name}.k", k), probe.take(f"{self.name}.v", v)
         self.show_weights(q, k, probe)
         context = attend(q, k, v, self.attention_dropout if self.training else 0.0)
-        context = probe.take(f"{self.name}.context", probe.scaled(self.layer, self.heads, context))
+        context = probe.take(f"{self.name}.context", probe.scaled(self.layer, self.heads, self.born, context))
         merged = probe.take(f"{self.name}.merged", context.transpose(1, 2).flatten(2))
         return probe.take(f"{self.name}.out", self.dropout(self.proj(merged)))
 
@@ -149,8 +150,7 @@ class Attention(nn.Module):
         if not (wants_scores or wants_weights):
             return
         heads = probe.head_rows(self.layer, self.heads)
-        queries = slice(None) if probe.queries is None else probe.queries
-        scores = attention_scores(q[:, heads][:, :, queries], k[:, heads])
+        scores = attention_scores(q[:, heads][:, :, probe.query_rows(q.shape[2])], k[:, heads])
         probe.take(scores_name, scores)
         probe.take(weights_name, scores.softmax(dim=-1))
 

@@ -122,7 +122,12 @@ TORCHVISION: dict[str, Start] = {
 FLAVOURS: dict[Initializer, dict[str, Start]] = {
     "google": GOOGLE,
     "big_vision": GOOGLE | {"tokens.position.table": BY_WIDTH, "head.classifier*.bias": UNLIKELY},
-    "hf": {"tokens.*": NORMAL_RANGE, "head.pool.query": NORMAL_RANGE, "*.weight": NORMAL_RANGE},
+    "hf": {
+        "tokens.register_tokens": ZERO,
+        "tokens.*": NORMAL_RANGE,
+        "head.pool.query": NORMAL_RANGE,
+        "*.weight": NORMAL_RANGE,
+    },
     "timm": TIMM,
     "timm_jax": TIMM_JAX,
     "timm_jax_nlhb": TIMM_JAX | {"head.classifier*.bias": MINUS_LOG_CLASSES},

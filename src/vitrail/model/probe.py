@@ -78,15 +78,36 @@ class Probe:
             )
         return [heads.index(head) for head in asked]
 
-    def scaled(self, layer: int, heads: tuple[int, ...], context: Queries) -> Queries:
-        """What each head has gathered, times that head's factor."""
+    def query_rows(self, tokens: int) -> list[int] | slice:
+        """Which query rows are asked for, of so many tokens."""
+        if self.queries is None:
+            return slice(None)
+        beyond = [row for row in self.queries if not -tokens <= row < tokens]
+        if beyond:
+            raise ConfigError(
+                f"There is no query row {beyond[0]}.", f"Rows 0 to {tokens - 1}.", "Ask for one of those."
+            )
+        return self.queries
+
+    def check_layers(self, layers: int) -> None:
+        """Refuse gates for layers that do not exist: they would silently do nothing."""
+        beyond = set(self.scale_heads) - set(range(layers))
+        if beyond:
+            raise ConfigError(
+                f"scale_heads names layer {min(beyond)}.",
+                f"The model has layers 0 to {layers - 1}.",
+                "Name one of those.",
+            )
+
+    def scaled(self, layer: int, heads: tuple[int, ...], born: int, context: Queries) -> Queries:
+        """What each head has gathered, times that head's factor; there is one for each head the layer was born with."""
         if layer not in self.scale_heads:
             return context
         factors = torch.as_tensor(self.scale_heads[layer], dtype=context.dtype, device=context.device)
-        if heads and factors.numel() <= max(heads):
+        if factors.shape != (born,):
             raise ConfigError(
-                f"scale_heads[{layer}] has {factors.numel()} factors.",
-                f"One for each head before pruning; layer {layer} has head {max(heads)}.",
+                f"scale_heads[{layer}] has the shape {tuple(factors.shape)}.",
+                f"One factor for each of the {born} heads the layer was born with.",
                 "Use 1 for a head to leave alone.",
             )
         return context * factors[list(heads)].view(-1, 1, 1)

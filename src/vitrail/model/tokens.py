@@ -87,7 +87,7 @@ def resample(table: Table, old: Pair, new: Pair, method: Resampling) -> Resample
 
 
 def sincos_table(grid: Pair, dim: int, base: float = 10_000.0) -> Table:
-    """Fixed positions: sines and cosines of the column, then of the row, in dim/4 wavelengths (MoCo v3, big_vision)."""
+    """Fixed positions: sines and cosines of the column, then of the row, in dim/4 wavelengths (big_vision)."""
     rows, cols = (axis.flatten() for axis in torch.meshgrid(*map(torch.arange, grid), indexing="ij"))
     wavelengths = base ** (torch.arange(dim // 4, dtype=torch.float64) / max(dim // 4 - 1, 1))
     x, y = (axis[:, None] / wavelengths for axis in (cols, rows))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from vitrail.config import Preprocess, ViTConfig
+from vitrail.errors import ConfigError
 from vitrail.model.encoder import Encoder
 from vitrail.model.heads import Head
 from vitrail.model.init import initialize
@@ -29,7 +30,7 @@ class VisionTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.preprocess = preprocess or default_preprocess(config)
-        self.labels = list(labels) if labels else [str(index) for index in range(config.num_classes)]
+        self.labels = check_labels(labels, config) or [str(index) for index in range(config.num_classes)]
         self.stem = Stem(config)  # images -> grid
         self.tokens = TokenEmbedding(config)  # grid -> tokens
         self.encoder = Encoder(config)  # tokens -> tokens
@@ -59,6 +60,13 @@ def create(config: ViTConfig, seed: int | None = None) -> VisionTransformer:
     model = build_empty(config).to_empty(device="cpu").eval()
     initialize(model, seed)
     return model
+
+
+def check_labels(labels: Sequence[str] | None, config: ViTConfig) -> list[str]:
+    """One name per class, or none at all."""
+    if labels and len(labels) != config.num_classes:
+        raise ConfigError(f"There are {len(labels)} labels.", f"The model has {config.num_classes} classes.", "")
+    return list(labels or [])
 
 
 def default_preprocess(config: ViTConfig) -> Preprocess:
