@@ -116,6 +116,7 @@ def _depth(content: object) -> int:
 
 ZIP = (b"PK\3\4", b"PK\5\6")  # with members, without
 TAIL = 2**16
+TAR_MARK = slice(257, 262)
 FOREIGN = {
     b"version https://git-lfs": ("is a Git LFS pointer, not the weights.", "Run `git lfs pull` in its repository."),
     b"<": ("is a web page, not weights: a download that went wrong.", "Download it again."),
@@ -126,6 +127,7 @@ FOREIGN = {
     b"BZh": ("is compressed (bzip2).", "Unpack it first."),
     b"\xfd7zXZ": ("is compressed (xz).", "Unpack it first."),
     b"7z\xbc\xaf": ("is compressed (7z).", "Unpack it first."),
+    b"ustar": ("is a tar archive.", "Unpack it first."),
     b"GGUF": ("is a GGUF file (llama.cpp).", "Take the .safetensors it was made from."),
 }
 
@@ -144,7 +146,7 @@ def _kind(source: Source) -> str:
     if looks_like_pickle(head):
         raise pickle_refused(source)
     for start, (reason, fix) in FOREIGN.items():
-        if head.lstrip().startswith(start):
+        if head.lstrip().startswith(start) or head[TAR_MARK].startswith(start):
             raise source.refuse(reason, "Weights come as .safetensors or .npz.", fix)
     if head and source.path.suffix == ".safetensors":
         return "safetensors"  # whose reader says precisely what is wrong

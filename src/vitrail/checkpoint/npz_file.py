@@ -48,7 +48,7 @@ class Array:
     """One array of the archive, as its header declares it."""
 
     def __init__(self, source: Source, member: Member) -> None:
-        name = member.name.removesuffix(".npy")
+        name = member.tensor
         if name == member.name:
             raise source.refuse(f"holds '{shown(name)}', which is not an array.", "An .npz holds .npy arrays.")
         reader = MemberReader(source, member)

@@ -145,8 +145,9 @@ def explain(text: str) -> str:
         if marker in text:
             word = text.split(marker, 1)[1].split(maxsplit=1)[0]
             return sentence.format(word)
-    # The last line says what happened; those before it advise to switch the restriction off.
-    return f"cannot be read as weights: {text.strip().splitlines()[-1] if text.strip() else 'it is damaged'}"
+    # The rest of the message advises to switch the restriction off.
+    said = text.rpartition("WeightsUnpickler error: ")[2].strip() or "it is damaged"
+    return f"cannot be read as weights: {said.splitlines()[0]}"
 
 
 def weights_of(content: object, size: int) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

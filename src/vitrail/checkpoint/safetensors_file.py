@@ -45,7 +45,7 @@ PAIR = re.compile(
 TEXT, ODD_NUMBER = re.compile(STRING), re.compile(rb"[-+.eE]")  # -0, 1.0 and 1e0 are not how sizes are written
 EMPTY = re.compile(rb"\{" + SPACE + rb"\}" + SPACE)
 
-Size = Annotated[int, msgspec.Meta(ge=0)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 T = TypeVar("T")
 
 

@@ -37,6 +37,11 @@ class Member:
     header: int  # offset of the local header
     start: int = 0  # offset of the bytes, known once the local header has been read
 
+    @property
+    def tensor(self) -> str:
+        """What the user knows it as."""
+        return self.name.removesuffix(".npy")
+
 
 class End(NamedTuple):
     """The end record: where the directory is."""
@@ -182,19 +187,19 @@ def _wide(source: Source, extra: bytes, values: tuple[int, ...]) -> tuple[int, .
 
 def _check(source: Source, member: Member) -> None:
     """A member we could read: a plain name, a known method, a believable compression ratio."""
-    check_name(source, member.name)
+    check_name(source, member.tensor)
     if member.flags & ~KNOWN_FLAGS:
         reason = "is encrypted." if member.flags & ENCRYPTED else "uses a zip feature no .npz needs."
-        raise source.refuse(reason, "Weights are stored as they are.", tensor=member.name)
+        raise source.refuse(reason, "Weights are stored as they are.", tensor=member.tensor)
     if member.method not in (STORED, DEFLATED):
         reason = f"is compressed with method {member.method}."
-        raise source.refuse(reason, "Members are stored or deflated.", tensor=member.name)
+        raise source.refuse(reason, "Members are stored or deflated.", tensor=member.tensor)
     if member.method == STORED and member.stored != member.size:
         reason = f"is stored as {member.stored:,} bytes and said to be {member.size:,}."
-        raise source.refuse(reason, "A stored member has one size.", tensor=member.name)
+        raise source.refuse(reason, "A stored member has one size.", tensor=member.tensor)
     if member.size > FREE_RATIO and member.size > MAX_RATIO * member.stored:
         reason = f"grows from {member.stored:,} to {member.size:,} bytes when unpacked."
-        raise source.refuse(reason, f"Weights compress by much less than {MAX_RATIO} to 1.", tensor=member.name)
+        raise source.refuse(reason, f"Weights compress by much less than {MAX_RATIO} to 1.", tensor=member.tensor)
 
 
 def _located(source: Source, listed: list[Member], limit: int) -> Iterator[Member]:
@@ -202,13 +207,13 @@ def _located(source: Source, listed: list[Member], limit: int) -> Iterator[Membe
     free = 0
     for member in sorted(listed, key=lambda member: member.header):
         if member.header < free or member.header + LOCAL.size > limit:
-            raise source.refuse("shares bytes with another member, or lies outside the file.", tensor=member.name)
+            raise source.refuse("shares bytes with another member, or lies outside the file.", tensor=member.tensor)
         local = Local(*LOCAL.unpack(source.read(member.header, LOCAL.size)))
         name_at = member.header + LOCAL.size
         start = name_at + local.name + local.extra
         free = start + member.stored
         if free > limit:
-            raise source.refuse("does not fit into the file.", tensor=member.name)
+            raise source.refuse("does not fit into the file.", tensor=member.tensor)
         texts = source.read(name_at, local.name + local.extra)
         _check_agreement(source, member, local, texts)
         yield dataclasses.replace(member, start=start)
@@ -222,7 +227,7 @@ def _check_agreement(source: Source, member: Member, local: Local, texts: bytes)
         same = (local.crc, stored, size) == (member.crc, member.stored, member.size)
     if local.signature != b"PK\3\4" or not same:
         reason = "is described differently in the directory and in place."
-        raise source.refuse(reason, "Both descriptions agree.", tensor=member.name)
+        raise source.refuse(reason, "Both descriptions agree.", tensor=member.tensor)
 
 
 def damaged(source: Source, how: str) -> CheckpointError:

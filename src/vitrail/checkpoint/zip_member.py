@@ -60,5 +60,5 @@ class MemberReader:
             reason,
             "The bytes are those that were written.",
             "The file is damaged: fetch or copy it again.",
-            tensor=self.member.name,
+            tensor=self.member.tensor,
         )
