@@ -30,21 +30,21 @@ def test_each_key_of_either_side_has_one_row(table):
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-@pytest.mark.parametrize("name", CONFIGS)
-def test_reading_what_was_written_gives_the_same_bits_and_uses_each_key_once(table, name):
-    state, sizes = random_state(name), Sizes(head_dim=CONFIGS[name].head_dim)
-    prefix = table.prefixes[0]
-    theirs, left = untranslate(table, state, prefix=prefix, sizes=sizes)
-    shuffled = dict(sorted(theirs.items(), key=lambda item: hash(item[0])))
-    back = translate(table, shuffled, prefix=prefix, sizes=sizes, expected=state)
-    assert set(back.missing) == set(left)
-    assert set(back.state) | set(left) == set(state)
-    assert all(torch.equal(back.state[key], state[key]) for key in back.state)
-    assert sorted(back.used) == sorted(theirs)
-    assert not back.unused
-    again, _ = untranslate(table, back.state, prefix=prefix, sizes=sizes)
-    assert again.keys() == theirs.keys()
-    assert all(torch.equal(again[key], theirs[key]) for key in theirs)
+def test_reading_what_was_written_gives_the_same_bits_and_uses_each_key_once(table):
+    for name, config in CONFIGS.items():
+        state, sizes = random_state(name), Sizes(head_dim=config.head_dim)
+        prefix = table.prefixes[0]
+        theirs, left = untranslate(table, state, prefix=prefix, sizes=sizes)
+        shuffled = dict(sorted(theirs.items(), key=lambda item: hash(item[0])))
+        back = translate(table, shuffled, prefix=prefix, sizes=sizes, expected=state)
+        assert set(back.missing) == set(left), name
+        assert set(back.state) | set(left) == set(state), name
+        assert all(torch.equal(back.state[key], state[key]) for key in back.state), name
+        assert sorted(back.used) == sorted(theirs), name
+        assert not back.unused, name
+        again, _ = untranslate(table, back.state, prefix=prefix, sizes=sizes)
+        assert again.keys() == theirs.keys(), name
+        assert all(torch.equal(again[key], theirs[key]) for key in theirs), name
 
 
 SHAPES = {
@@ -90,7 +90,7 @@ def test_transforms_do_what_their_names_say():
 def test_a_transform_that_needs_a_size_says_which():
     with pytest.raises(CheckpointError, match="patch_size"):
         transforms.read("patch_chw", numbered(5, 24), Sizes())
-    with pytest.raises(CheckpointError, match="no transform|No transform"):
+    with pytest.raises(CheckpointError, match="No transform"):
         transforms.chain("transpoze")
 
 
@@ -111,7 +111,7 @@ def test_a_stack_of_layers_is_read_row_by_row_and_written_as_one():
     table = Table(name="stacked", rules=(Rule(("q[{i}]", "kv[{i}]*2"), "blocks.{i}.qkv"),))
     theirs = {"q": numbered(3, 2), "kv": numbered(3, 4) + 100}
     read = translate(table, theirs)
-    assert [key for key in read.state] == ["blocks.0.qkv", "blocks.1.qkv", "blocks.2.qkv"]
+    assert list(read.state) == ["blocks.0.qkv", "blocks.1.qkv", "blocks.2.qkv"]
     assert read.state["blocks.1.qkv"].tolist() == [2, 3, 104, 105, 106, 107]
     written, left = untranslate(table, read.state)
     assert not left

@@ -37,7 +37,14 @@ def golden(request, shared):
     with torch.no_grad():
         logits = model(images, probe)
         features = model.features(images)
-    return model, logits, features, probe, np.load(folder / "expected.npz"), json.loads((folder / "meta.json").read_text())
+    return (
+        model,
+        logits,
+        features,
+        probe,
+        np.load(folder / "expected.npz"),
+        json.loads((folder / "meta.json").read_text()),
+    )
 
 
 def off(ours, theirs):
@@ -54,7 +61,12 @@ def test_the_output_agrees(golden):
 
 def test_every_intermediate_agrees(golden):
     model, _, _, probe, expected, meta = golden
-    names = {"embed": "tokens.out", "norm": "norm.out", "patch_embed": "tokens.patches", "pre_logits": "head.representation"}
+    names = {
+        "embed": "tokens.out",
+        "norm": "norm.out",
+        "patch_embed": "tokens.patches",
+        "pre_logits": "head.representation",
+    }
     names |= {"pooled": "head.pooled", "stem_pool": "stem.pool"}
     names |= {f"block_{i}": f"blocks.{i}.out" for i in range(model.config.num_hidden_layers)}
     names |= {f"attn_{i}": f"blocks.{i}.attn.weights" for i in range(model.config.num_hidden_layers)}

@@ -14,10 +14,10 @@ import msgspec
 
 from vitrail.checkpoint import hf_config, preprocess, timm_config
 from vitrail.checkpoint.files import Found
-from vitrail.config import Preprocess, ViTConfig, as_pair, build
+from vitrail.config import Preprocess, ViTConfig, as_pair
 from vitrail.errors import CheckpointError, ConfigError, did_you_mean
 
-NONSENSE = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError, ConfigError)
+NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, ConfigError, msgspec.MsgspecError)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def stated_preprocess(found: Found, config: ViTConfig) -> Preprocess | None:
     block = found.block.get("preprocess")
     if block is not None:
         with readable(found):
-            return build(Preprocess, {**block, "size": as_pair(block.get("size", config.image_size))})
+            return msgspec.convert({"size": config.image_size, **block}, Preprocess)
     if found.preprocessor is not None:
         with readable(found, "preprocessor_config.json"):
             return preprocess.from_hugging_face(found.preprocessor, config)

@@ -148,8 +148,10 @@ FEATURES: dict[str, Feature] = {
     "covers_patches": Feature(
         "a position table without a row for the class token", lambda c: _covers(c, "patches"), _zero_rows, "given zeros"
     ),
-    "covers_class": Feature("registers without a position", lambda c: _covers(c, "class")),
-    "covers_all": Feature("registers with a position", lambda c: _covers(c, "all")),
+    "covers_class": Feature(
+        "registers without a position", lambda c: _covers(c, "class"), _without_registers, "left out"
+    ),
+    "covers_all": Feature("registers with a position", lambda c: _covers(c, "all"), _without_registers, "left out"),
     "no_class": Feature("no class token", lambda c: not c.class_token),
     "mean": Feature("mean pooling beside a class token", lambda c: c.pooling == "mean" and c.class_token),
     "map": Feature("attention pooling", lambda c: c.pooling == "map"),

@@ -12,7 +12,7 @@ import msgspec
 from vitrail.checkpoint import transforms
 from vitrail.checkpoint.native import OURS
 from vitrail.checkpoint.rules import KEPT, Key, Rule, Table, skeleton
-from vitrail.config import Preprocess, ViTConfig, build, replace
+from vitrail.config import Preprocess, ViTConfig
 from vitrail.errors import CheckpointError, ConfigError, UsageError, did_you_mean
 
 
@@ -114,7 +114,16 @@ def _check_fields(file: File, where: str) -> None:
                 f"{where}: {kind.__name__} has no field {word!r}.", did_you_mean(word, kind.__struct_fields__)
             )
     if file.preprocess is not None:
-        replace(build(Preprocess, {}), **file.preprocess)
+        _preprocess(file.preprocess, where)
+
+
+def _preprocess(said: dict[str, Any], where: str) -> None:
+    try:
+        msgspec.convert(said, Preprocess)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{where}: [preprocess]: {error}.", "Fields as docs/guide/config.md lists them.", ""
+        ) from None
 
 
 def _check_unique(table: Table, where: str) -> None:

@@ -221,7 +221,13 @@ FAMILIES = (
 HYBRID = Family(
     "vit-hybrid", None, "ViTHybridForImageClassification", {**VIT_NAMES, "patch_size": ("patch_size", 1)}, PLAIN
 )
-ALIASES = {"clip": "clip_vision_model", "siglip_model": "siglip", "vit_msn": "vit", "vit_hybrid": "vit-hybrid"}
+ALIASES = {
+    "clip": "clip_vision_model",
+    "siglip_model": "siglip",
+    "vit_msn": "vit",
+    "vit_mae": "vit",
+    "vit_hybrid": "vit-hybrid",
+}
 
 
 def family_of(config: Mapping[str, Any]) -> Family | None:

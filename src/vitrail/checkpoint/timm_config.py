@@ -136,7 +136,8 @@ def config_json(config: ViTConfig, labels: list[str], preprocess: dict[str, Any]
         "mlp_ratio": config.intermediate_size * (2 if config.mlp == "swiglu" else 1) / config.hidden_size,
         "global_pool": next(theirs for theirs, ours in POOLING.items() if ours == config.pooling),
         "fc_norm": config.final_norm == "pooled",
-        "no_embed_class": config.positioned_prefix == 0 and config.prefix_tokens > 0,
+        # registers without a position: timm folds the class token's into the token while reading (writing.py)
+        "no_embed_class": config.positioned_prefix < config.prefix_tokens,
         "pos_embed": "learn" if config.position == "learned" else "none",
     }
     if config.hidden_act not in ("gelu", "silu"):

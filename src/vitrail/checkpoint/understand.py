@@ -43,6 +43,7 @@ def understand(
     _settle_activation(found, stated, asked)
     _settle_heads(found, state)
     _settle_pooling(found, stated, asked, "head.norm.weight" in state)
+    _refuse_a_pool_of_patches(found, match)
     if certain.get("layer_scale", ...) is not None and found.fields.get("layer_scale") is None:
         found.assume("layer_scale", 1e-5, "its initial value matters to training from scratch only")
     positions.settle(found, match.table.covers, state, stated, asked)
@@ -162,6 +163,17 @@ def variant_name(config: ViTConfig) -> str | None:
         return f"{size}/{config.patch_size[0]}"
     stem = (config.resnet.layers, config.patch_size[0])
     return next((name for name, row in HYBRIDS.items() if row == stem and f"+{size}/" in name), None)
+
+
+def _refuse_a_pool_of_patches(found: Understanding, match: Match) -> None:
+    """timm's attention pool passes by class token and registers; ours reads every token."""
+    others = found.fields["class_token"] or found.fields["num_register_tokens"]
+    if found.fields["pooling"] == "map" and others and match.format is not None and match.format.name == "timm":
+        raise CheckpointError(
+            "The file has attention pooling beside a class token or registers.",
+            "timm pools the patches alone; the pool here reads every token.",
+            "There is no such model here yet.",
+        )
 
 
 def _settle_pooling(

@@ -204,12 +204,8 @@ def _what_is_missing(result: Written) -> dict[str, Any]:
     found = Found(Path(), {}, config=result.config, preprocessor=result.preprocessor)
     match = Match(result.table, result.prefix, plan(result.table, shapes, result.prefix))
     state = {key: tensor.to("meta") for key, tensor in parts.state.items()}
-    # Which heads a pruned layer has kept, no shape can say: with the numbers given, the rest can be compared.
-    kept_heads = {"kept_heads": parts.config.kept_heads} if parts.config.kept_heads else {}
-    read = understand(match, shapes, state, stated_fields(found) | kept_heads, {}).config
+    read = understand(match, shapes, state, stated_fields(found), {}).config
     ours, theirs = msgspec.to_builtins(parts.config), msgspec.to_builtins(read)
-    if kept_heads:
-        theirs["kept_heads"] = None
     block: dict[str, Any] = {}
     fields = {name: value for name, value in ours.items() if theirs[name] != value}
     block |= {"config": fields} if fields else {}
