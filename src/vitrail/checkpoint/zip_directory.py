@@ -21,7 +21,7 @@ ENCRYPTED, LATER_SIZES, UTF8 = 0x1, 0x8, 0x800  # flag bits; LATER_SIZES: writte
 KNOWN_FLAGS = 0x6 | LATER_SIZES | UTF8  # 0x6: how hard the deflater tried
 ZIP64 = 45  # the newest version of the format that reading an .npz needs
 MAX_RATIO = 200
-FREE_RATIO = 2**20  # members up to this size may compress further: a bias of zeros does so by 1,000
+FREE_RATIO = 2**26  # bytes; members up to this size may compress further: a fresh head of zeros does so by 1,000
 
 
 @dataclass(frozen=True, slots=True)
