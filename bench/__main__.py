@@ -18,6 +18,7 @@ SECTIONS = {
     "kernels": ("bench.model", "Attention kernels"),
     "last_block": ("bench.model", "The last block computes only the pooled token"),
     "pruning": ("bench.model", "Pruned heads"),
+    "loading": ("bench.loading", "Loading L/16"),
 }
 HEADER = """# Measured
 
