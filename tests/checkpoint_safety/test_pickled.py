@@ -56,7 +56,7 @@ def test_the_old_format_is_read_too(tmp_path):
         ({"params": WEIGHTS}, ["params"]),
         ({"model": {"a.weight": torch.zeros(2, 3)}, "ema": WEIGHTS}, ["ema"]),
         ({"student": {}, "teacher": WEIGHTS}, ["teacher"]),
-        ({"model": {"state_dict": {f"module.{name}": each for name, each in WEIGHTS.items()}}}, ["model", "state_dict"]),
+        ({"model": {"state_dict": {f"module.{key}": each for key, each in WEIGHTS.items()}}}, ["model", "state_dict"]),
     ],
 )  # fmt: skip
 def test_the_usual_wrappers_are_unwrapped(content, where):

@@ -6,14 +6,17 @@ Both readers share these limits. They are far above any Vision Transformer and f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from vitrail.checkpoint.source import Source, shown
+from vitrail.checkpoint.source import PARALLEL, Source, shown
 from vitrail.errors import EnvironmentProblem
 
 MAX_TENSORS = 20_000  # ViT-22B unrolled has under 1,000
@@ -34,6 +37,10 @@ EXPONENTS: Mapping[torch.dtype, int] = {  # the bit pattern of infinity
     torch.float64: 0x7FF0000000000000, torch.float32: 0x7F800000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80,
 }  # fmt: skip
 
+WORTH_THREADS = 2**25  # bytes
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Bytes = npt.NDArray[np.uint8]
 Fill = Callable[[memoryview], None]  # puts the tensor's next bytes into the buffer
 
@@ -119,6 +126,17 @@ def check_values(source: Source, entry: Entry, raw: Bytes, start: int = 0, *, al
             "Use a checkpoint from before the training diverged, or read it with --allow-nonfinite.",
             tensor=entry.name,
         )
+
+
+def each(work: Callable[[Item], Result], items: Sequence[Item], nbytes: int) -> list[Result]:
+    """Do the work for every item; with several threads where it is about many bytes.
+
+    Copying 1.2 GB took 0.63 s with one thread and 0.35 s with two (2 cores, file in the page cache).
+    """
+    if nbytes < WORTH_THREADS or not PARALLEL:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        return list(pool.map(work, items))
 
 
 def _allocate(source: Source, entry: Entry) -> torch.Tensor:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from vitrail.checkpoint.atomic import replacing
-from vitrail.checkpoint.entry import MAX_BYTES, Entry, check_entry, load
+from vitrail.checkpoint.entry import MAX_BYTES, Entry, check_entry, each, load
 from vitrail.checkpoint.safetensors_file import raw_bytes
 from vitrail.checkpoint.source import Source, shown
 from vitrail.checkpoint.zip_directory import Member, members
@@ -126,7 +126,13 @@ def directory(source: Source) -> list[Array]:
 
 def read(source: Source, *, allow_nonfinite: bool) -> dict[str, torch.Tensor]:
     """All arrays as tensors, in file order."""
-    return {array.entry.name: array.load(source, allow_nonfinite=allow_nonfinite) for array in directory(source)}
+    arrays = directory(source)
+
+    def load_one(array: Array) -> torch.Tensor:
+        return array.load(source, allow_nonfinite=allow_nonfinite)
+
+    names = [array.entry.name for array in arrays]
+    return dict(zip(names, each(load_one, arrays, source.size), strict=True))
 
 
 def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -26,6 +26,7 @@ from vitrail.checkpoint.entry import (
     check_entry,
     check_name,
     check_values,
+    each,
     load,
 )
 from vitrail.checkpoint.source import Cursor, Source, shown
@@ -157,16 +158,20 @@ def _place(source: Source, declared: dict[str, Declared], start: int) -> dict[st
 def read(source: Source, *, allow_nonfinite: bool) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """All tensors and the metadata."""
     placed, metadata = directory(source)
-    maps_left = source.maps_allowed()
-    tensors = {}
-    for name, (entry, offset) in placed.items():
-        if maps_left and entry.nbytes >= WORTH_MAPPING and offset % entry.dtype.itemsize == 0:
-            maps_left -= 1
-            tensors[name] = _mapped(source, entry, offset, allow_nonfinite=allow_nonfinite)
-        else:
-            cursor = Cursor(source, offset)
-            tensors[name] = load(source, entry, cursor.fill, allow_nonfinite=allow_nonfinite)
-    return tensors, metadata
+    large = [name for name, (entry, offset) in placed.items() if _worth_mapping(entry, offset)]
+    mapped = set(large[: source.maps_allowed()])
+
+    def load_one(name: str) -> torch.Tensor:
+        entry, offset = placed[name]
+        if name in mapped:
+            return _mapped(source, entry, offset, allow_nonfinite=allow_nonfinite)
+        return load(source, entry, Cursor(source, offset).fill, allow_nonfinite=allow_nonfinite)
+
+    return dict(zip(placed, each(load_one, list(placed), source.size), strict=True)), metadata
+
+
+def _worth_mapping(entry: Entry, offset: int) -> bool:
+    return entry.nbytes >= WORTH_MAPPING and offset % entry.dtype.itemsize == 0
 
 
 def _mapped(source: Source, entry: Entry, offset: int, *, allow_nonfinite: bool) -> torch.Tensor:

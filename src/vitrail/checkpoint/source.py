@@ -15,6 +15,8 @@ import torch
 
 from vitrail.errors import CheckpointError
 
+PARALLEL = hasattr(os, "preadv")  # reads that share no position, so several threads may read one file
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -34,14 +36,19 @@ class Source:
         """Fill the buffer from `offset`."""
         done = 0
         try:
-            self.file.seek(offset)
             while done < len(buffer):
-                count = self.file.readinto(buffer[done:])  # type: ignore[attr-defined]  # raw file; BinaryIO lacks it
+                count = self._some(offset + done, buffer[done:])
                 if not count:
                     raise self.refuse("became shorter while it was read.", "Nobody writes to a file being loaded.")
                 done += count
         except OSError as error:
             raise self.refuse(f"cannot be read: {error.strerror or error}.") from error
+
+    def _some(self, offset: int, buffer: memoryview) -> int:
+        if PARALLEL:
+            return os.preadv(self.file.fileno(), [buffer], offset)
+        self.file.seek(offset)
+        return int(self.file.readinto(buffer))  # type: ignore[attr-defined]  # raw file; BinaryIO lacks it
 
     def map(self, offset: int, count: int) -> torch.Tensor:
         """These bytes as a view of the file; what is written to it stays in memory."""
