@@ -35,6 +35,8 @@ ORIENTATIONS = {  # EXIF: from the stored picture to the upright one
     8: lambda array: np.rot90(array),
 }
 
+logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks on a broken file are in our error
+
 
 def scale(values: Array, depth: Depth, full: float | None = None) -> Array:
     """Values of any number type to 8 or 16 bits; `full` is the value that means white, by default the type's own."""
@@ -129,7 +131,6 @@ def read_npy(data: bytes, limits: Limits) -> Array:
 def read_tiff(data: bytes, limits: Limits) -> tuple[Array, int]:
     """Every channel of the first page of a TIFF, upright, and the number of pages."""
     tifffile = extra("tifffile", "TIFF files with other than 8-bit grey or colour")
-    logging.getLogger("tifffile").addHandler(logging.NullHandler())  # its remarks on broken files are in the error
     with tifffile.TiffFile(io.BytesIO(data)) as tiff:
         page = tiff.pages.first
         if not all(isinstance(side, int) for side in page.shape):
