@@ -43,6 +43,7 @@ def test_a_training_checkpoint_gives_its_weights_and_says_what_it_left_out(tmp_p
     assert found.path == path
 
 
+@pytest.mark.chaos
 def test_the_old_format_is_read_too(tmp_path):
     assert_weights(through_the_child(WEIGHTS, tmp_path / "old.pth", _use_new_zipfile_serialization=False))
 
