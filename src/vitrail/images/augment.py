@@ -7,11 +7,13 @@ tests/images/test_augment.py compares with torchvision and timm, bit for bit whe
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import numpy as np
 from PIL import Image
 
+from vitrail.checks import check_fields
 from vitrail.config import Frozen, Pair, Preprocess, replace
 from vitrail.errors import ConfigError
 from vitrail.images.dice import Dice
@@ -42,6 +44,7 @@ class Augment(Frozen, frozen=True, kw_only=True):
     erase_with: Literal["mean", "noise"] = "mean"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for field in ("flip", "flip_vertical", "grey", "erase"):
             _check(field, getattr(self, field), 0, 1)
         _check("hue", self.hue, 0, 0.5)
@@ -83,7 +86,13 @@ def random_resized_crop(pixels: Image.Image | Array, preprocess: Preprocess, aug
         pixels = pixels.crop((left, top, right, bottom))
     else:
         pixels = pixels[top:bottom, left:right]
-    return transform(pixels, replace(preprocess, resize=preprocess.size, center_crop=False), depth=depth_of(pixels))
+    return transform(pixels, squashed(preprocess), depth=depth_of(pixels))
+
+
+@lru_cache(maxsize=8)
+def squashed(preprocess: Preprocess) -> Preprocess:
+    """To the same size, whatever the shape."""
+    return replace(preprocess, resize=preprocess.size, center_crop=False)
 
 
 def shifted(pixels: Image.Image | Array, preprocess: Preprocess, augment: Augment, dice: Dice) -> Array:

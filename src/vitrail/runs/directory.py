@@ -102,6 +102,13 @@ def open_run(path: Path) -> Run:
     return run
 
 
+def tidy(run: Run) -> None:
+    """Remove what a killed process left half-written; only for the process that holds the run."""
+    for folder in (run.path, run.weights / "best", run.weights / "last"):
+        for path in folder.glob(".*.tmp"):
+            path.unlink()
+
+
 def next_free(path: Path) -> Path:
     """flowers, or the first of flowers-2, flowers-3 ... that is not taken."""
     if not path.exists():

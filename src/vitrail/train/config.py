@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from vitrail.checks import check_fields
 from vitrail.config import Frozen
 from vitrail.errors import ConfigError
 
@@ -71,6 +72,7 @@ class TrainConfig(Frozen, frozen=True, kw_only=True):
     max_bad: float = 0.1  # pictures that may be unreadable: below 1 a share, 1 and above a number
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for field in ("epochs", "batch_size", "keep_checkpoints", "lora_rank"):
             _at_least(self, field, 1)
         for field in ("micro_batch", "lr", "weight_decay", "clip", "warmup", "patience", "checkpoint_every", "seed",
@@ -105,6 +107,7 @@ class DataConfig(Frozen, frozen=True, kw_only=True):
     background: Literal["white", "black"] = "white"  # under transparent pixels
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.val_share < 1:
             raise ConfigError(f"data.val_share is {self.val_share}.", "At least 0, below 1.", "")
         if self.workers < -1:

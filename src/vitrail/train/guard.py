@@ -1,16 +1,18 @@
 """Numbers that are not finite: caught in the step they appear in, and traced to the first module that made one.
 
 A step is repeated with the same pictures and the same dropout, this time watching every named intermediate of the
-model and, on the way back, every gradient.
+model and, on the way back, the gradients of every module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
 from vitrail.model.probe import Probe
@@ -36,7 +38,7 @@ NOT_AGAIN = "no module: repeated, the same step was finite"
 
 
 class NonFinite(Exception):
-    """A loss or a gradient is not a number; `where` is the module it came from."""
+    """A loss, a gradient or the state itself is not a number; `where` is the module it came from."""
 
     def __init__(self, what: str, where: str, step: int) -> None:
         super().__init__(f"{what} of step {step} is not finite; it came from {where}.")
@@ -47,43 +49,59 @@ class Diverged(ConfigError):
     """Training met a number that is not finite, and was told to stop there."""
 
 
+Gradients = tuple[Tensor | None, ...]
 Backward = Callable[[Probe], Tensor]  # a step's loss, computed again under a probe
 
 
-def culprit(weights: Mapping[str, Tensor], loss: Backward) -> str:
+def culprit(model: nn.Module, weights: Mapping[str, Tensor], loss: Backward) -> str:
     """The module where the first number that is not finite appears: in its weights, forwards, or on the way back."""
     for name, weight in weights.items():
         if not torch.isfinite(weight).all():
             return name.rpartition(".")[0] or name
     forwards: list[str] = []
     backwards: list[str] = []
-    total = loss(Probe(*WATCHED, keep=watching(forwards, backwards)))
-    if forwards:
-        return module_of(forwards[0])
-    if not torch.isfinite(total):
-        return "the loss"
-    leaves = {name: weight for name, weight in weights.items() if weight.requires_grad}
-    gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    with watching_gradients(model, backwards):
+        total = loss(Probe(*WATCHED, keep=lambda name, tensor: forwards.append(name) if is_bad(tensor) else None))
+        if forwards:
+            return module_of(forwards[0])
+        if is_bad(total):
+            return "the loss"
+        leaves = {name: weight for name, weight in weights.items() if weight.requires_grad}
+        gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     if backwards:
-        return module_of(backwards[0])
+        return backwards[0]
     for name, gradient in reversed(list(zip(leaves, gradients, strict=True))):
-        if gradient is not None and not torch.isfinite(gradient).all():
+        if gradient is not None and is_bad(gradient):
             return name.rpartition(".")[0] or name
     return NOT_AGAIN
 
 
-def watching(forwards: list[str], backwards: list[str]) -> Callable[[str, Tensor], None]:
-    """Notes of where something is not finite, in the order of the pass and of the way back."""
+@contextmanager
+def watching_gradients(model: nn.Module, found: list[str]) -> Iterator[None]:
+    """Note, on the way back, each module that is given finite gradients and hands on others."""
 
-    def keep(name: str, tensor: Tensor) -> None:
-        if not torch.isfinite(tensor).all():
-            forwards.append(name)
-        if tensor.requires_grad:
-            tensor.register_hook(
-                lambda gradient: backwards.append(name) if not torch.isfinite(gradient).all() else None
-            )
+    def watch(name: str) -> Callable[[nn.Module, Gradients, Gradients], None]:
+        def look(_: nn.Module, handed_on: Gradients, given: Gradients) -> None:
+            if any(g is not None and is_bad(g) for g in handed_on) and not any(
+                g is not None and is_bad(g) for g in given
+            ):
+                found.append(name)
 
-    return keep
+        return look
+
+    handles = [module.register_full_backward_hook(watch(name)) for name, module in model.named_modules() if name]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a position table is given no tensor
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def is_bad(tensor: Tensor) -> bool:
+    """Whether any of its numbers is not finite."""
+    return not bool(torch.isfinite(tensor).all())
 
 
 def module_of(name: str) -> str:

@@ -194,7 +194,8 @@ def recover(job: Job, state: TrainState, screen: Screen, error: NonFinite) -> No
     policy, most = nonfinite_policy(job.config.on_nonfinite)
     progress = state.progress
     log_event(job.run, "not finite", policy=policy, **guard.facts(error))
-    if policy == "skip" and progress.skipped < most:
+    usable = not error.what.endswith("state")  # weights that are bad already cannot be stepped over
+    if policy == "skip" and progress.skipped < most and usable:
         progress.skipped += 1
         progress.step += 1
         screen.warn(f"{error} The step is left out ({progress.skipped} of {most}).")

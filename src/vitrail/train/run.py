@@ -17,7 +17,7 @@ from vitrail.runs.commit import NoRoom
 from vitrail.runs.directory import Run, log_event, record
 from vitrail.settings import Layer, Settings
 from vitrail.train.config import TrainConfig
-from vitrail.train.guard import Diverged
+from vitrail.train.guard import Diverged, NonFinite
 from vitrail.train.job import Job
 from vitrail.train.loop import commit_state, run
 from vitrail.train.outputs import write_bad_images
@@ -133,8 +133,9 @@ def finish(job: Job, state: TrainState, screen: Screen) -> directory.Status:
         commit_state(job, state)
         log_event(job.run, "commit", step=state.progress.step)
         return "preempted"
-    except (Diverged, DataError):  # the state before the step that failed is worth keeping
-        commit_state(job, state)
+    except (Diverged, DataError):
+        with suppress(NonFinite):  # the state before the step that failed is worth keeping, unless it is bad itself
+            commit_state(job, state)
         raise
     finally:
         if state.progress.bad:

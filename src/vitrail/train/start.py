@@ -13,7 +13,7 @@ from vitrail.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from vitrail.images.augment import Augment
 from vitrail.model.vit import VisionTransformer, build_empty
 from vitrail.runs import commit
-from vitrail.runs.directory import Run, log_event
+from vitrail.runs.directory import Run, log_event, tidy
 from vitrail.settings import Layer, Settings, known_keys, resolve, stored
 from vitrail.train.adapters import learning_tensors
 from vitrail.train.arithmetic import Arithmetic, arithmetic_for
@@ -63,8 +63,7 @@ def make_plan(layers: Sequence[Layer]) -> Plan:
     base = [stored("model", model.config, train.model), stored("preprocess", model.preprocess, train.model)]
     settings = resolve(SECTIONS, [*base, *layers])
     preprocess = settings.records["preprocess"]
-    assert isinstance(preprocess, Preprocess)
-    model.preprocess = preprocess
+    model.preprocess = msgspec.convert(msgspec.to_builtins(preprocess), Preprocess)
     return Plan(decided(settings, model), with_classes_of(data, model.labels), model)
 
 
@@ -98,6 +97,7 @@ def begin(plan: Plan, run: Run, signals: Signals) -> tuple[Job, TrainState]:
 
 def go_on(settings: Settings, run: Run, signals: Signals) -> tuple[Job, TrainState]:
     """A run at its newest checkpoint; one that was stopped before its first begins again."""
+    tidy(run)
     chosen, damaged = commit.newest(run.checkpoints)
     for one in damaged:
         log_event(run, "damaged checkpoint", path=one.path.name, reason=one.reason)

@@ -19,6 +19,7 @@ from torch import Tensor
 from vitrail.checkpoint import container
 from vitrail.errors import CheckpointError
 from vitrail.model.vit import VisionTransformer
+from vitrail.train.guard import NonFinite
 from vitrail.train.optim import optimizer_tensors, restore_optimizer
 
 TENSORS, FACTS = "state.safetensors", "state.json"
@@ -87,9 +88,7 @@ def write_state(state: TrainState, fingerprint: str, folder: Path) -> None:
     tensors = tensors_of(state)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise CheckpointError(
-                f"{name} holds a number that is not finite.", "A checkpoint worth going on from.", "See events.jsonl."
-            )
+            raise NonFinite(f"{name.partition('/')[0]} state", name.partition("/")[2], state.progress.step)
     container.write_safetensors(folder / TENSORS, {name: tensor.cpu() for name, tensor in tensors.items()})
     (folder / FACTS).write_text(json.dumps(facts_of(state, fingerprint), indent=1), encoding="utf-8")
 

@@ -109,8 +109,9 @@ def find_culprit(job: Job, state: TrainState) -> str:
     for portion, (number, _, batch) in enumerate(job.training_batches(state.model, step)):
         if number != step:
             break
+        batch.images.requires_grad_()  # so that gradients are seen on their way through every module
         again = partial(portion_loss, job, state, batch, portion)
-        where = guard.culprit(effective(state.model, state.learning, job.config), again)
+        where = guard.culprit(state.model, effective(state.model, state.learning, job.config), again)
         if where != guard.NOT_AGAIN:
             break
     return where
