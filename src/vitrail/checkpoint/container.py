@@ -8,6 +8,7 @@ reads one in a child process when the user asks for that.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -115,6 +116,7 @@ def _depth(content: object) -> int:
 
 
 ZIP = (b"PK\3\4", b"PK\5\6")  # with members, without
+TEXT_PICKLE = re.compile(rb"[(}\]][dlqt]|c[\w.]+\n[\w.]+\n")  # protocols 0 and 1: a dict, a list, a call
 TAIL = 2**16
 TAR_MARK = slice(257, 262)
 FOREIGN = {
@@ -160,7 +162,7 @@ def _kind(source: Source) -> str:
 def looks_like_pickle(head: bytes) -> bool:
     """Whether a file that starts with these bytes is a bare pickle, of any protocol."""
     protocol_2_up = len(head) > 1 and head[0] == 0x80 and 1 <= head[1] <= 5
-    return protocol_2_up or head[:2] in (b"(d", b"(l", b"}q", b"]q") or head[:1] == b"c"
+    return protocol_2_up or TEXT_PICKLE.match(head) is not None
 
 
 def pickle_refused(source: Source) -> CheckpointError:

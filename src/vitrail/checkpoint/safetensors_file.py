@@ -10,6 +10,7 @@ import json
 import re
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -159,12 +160,13 @@ def read(source: Source, *, allow_nonfinite: bool) -> tuple[dict[str, torch.Tens
     """All tensors and the metadata."""
     placed, metadata = directory(source)
     large = [name for name, (entry, offset) in placed.items() if _worth_mapping(entry, offset)]
-    mapped = set(large[: source.maps_allowed()])
+    mapped = set(large[: max(0, source.maps_allowed())])
 
     def load_one(name: str) -> torch.Tensor:
         entry, offset = placed[name]
         if name in mapped:
-            return _mapped(source, entry, offset, allow_nonfinite=allow_nonfinite)
+            with suppress(OSError):  # some file systems cannot be mapped
+                return _mapped(source, entry, offset, allow_nonfinite=allow_nonfinite)
         return load(source, entry, Cursor(source, offset).fill, allow_nonfinite=allow_nonfinite)
 
     return dict(zip(placed, each(load_one, list(placed), source.size), strict=True)), metadata

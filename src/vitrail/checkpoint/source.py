@@ -53,7 +53,10 @@ class Source:
     def map(self, offset: int, count: int) -> torch.Tensor:
         """These bytes as a view of the file; what is written to it stays in memory."""
         page = offset - offset % mmap.ALLOCATIONGRANULARITY
-        view = mmap.mmap(self.file.fileno(), offset - page + count, access=mmap.ACCESS_COPY, offset=page)
+        try:
+            view = mmap.mmap(self.file.fileno(), offset - page + count, access=mmap.ACCESS_COPY, offset=page)
+        except ValueError as error:  # more than the file has
+            raise self.refuse("became shorter while it was read.", "Nobody writes to a file being loaded.") from error
         return torch.frombuffer(view, dtype=torch.uint8, count=count, offset=offset - page)
 
     def maps_allowed(self) -> int:
@@ -63,14 +66,17 @@ class Source:
         short, the process that reads it is killed (SIGBUS), and if somebody writes into it, the model changes after it
         was checked. So a file is mapped only when it belongs to us or to root, nobody else may write to it, and it does
         not lie in a folder everybody may write to. Each map holds a file descriptor (Python's mmap keeps one); we take
-        a quarter of those this process may have.
+        a quarter of those that are left.
         """
         if os.name != "posix":
             return 0  # Windows cannot replace a file while it is mapped: saving over it would fail
-        file, folder = os.fstat(self.file.fileno()), self.path.resolve().parent.stat()
+        try:
+            file, folder = os.fstat(self.file.fileno()), self.path.resolve().parent.stat()
+        except OSError:  # the folder is gone
+            return 0
         ours = file.st_uid in (0, os.geteuid())
         open_to_others = file.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or folder.st_mode & stat.S_IWOTH
-        return _descriptors() // 4 if ours and not open_to_others else 0
+        return _descriptors_left() // 4 if ours and not open_to_others else 0
 
     def refuse(self, reason: str, expected: str = "", fix: str = "", *, tensor: str | None = None) -> CheckpointError:
         """The error that names this file, the tensor and the reason; the caller raises it."""
@@ -91,17 +97,19 @@ class Cursor:
         self.offset += len(buffer)
 
 
-def _descriptors() -> int:
+def _descriptors_left() -> int:
     import resource  # POSIX only
 
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 4096 if allowed == resource.RLIM_INFINITY else min(allowed, 4096)
+    return (4096 if allowed == resource.RLIM_INFINITY else min(allowed, 4096)) - sum(
+        1 for _ in Path("/dev/fd").iterdir()
+    )
 
 
 def shown(text: str, limit: int = 120) -> str:
     """Text from an untrusted file, made fit for one line of a message."""
-    safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
-    return safe if len(safe) <= limit else f"{safe[:limit]}… ({len(text):,} characters)"
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:limit])
+    return safe if len(text) <= limit else f"{safe}… ({len(text):,} characters)"
 
 
 @contextmanager
