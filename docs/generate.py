@@ -45,7 +45,9 @@ PAGES = {"cli.md": cli_page, "guide/config.md": config_page}
 
 
 def _block(path: str, command: object) -> str:
-    context = Context(command, info_name=path, max_content_width=100, terminal_width=100)  # type: ignore[arg-type]
+    # The names of the help option are remembered by a command once asked for: say the ones a user meets.
+    names = ["-h", "--help"]
+    context = Context(command, info_name=path, max_content_width=100, terminal_width=100, help_option_names=names)  # type: ignore[arg-type]
     return f"```\n{command.get_help(context)}\n```"  # type: ignore[attr-defined]
 
 

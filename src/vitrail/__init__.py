@@ -1,7 +1,7 @@
 """vitrail: Vision Transformers, from a folder of images to a model that is trained, understood, fast and served.
 
     import vitrail
-    model = vitrail.create("B/16", num_classes=100)
+    model = vitrail.load("path/to/checkpoint")      # or vitrail.create("B/16", num_classes=100)
     logits = model(images)
 
 Names are looked up on first use, so `import vitrail` (and `vitrail --help`) stays quick and imports no torch.
@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
+    from vitrail.checkpoint import convert as convert
+    from vitrail.checkpoint import inspect as inspect
+    from vitrail.checkpoint import load as load
+    from vitrail.checkpoint import save as save
     from vitrail.config import Preprocess as Preprocess
     from vitrail.config import ViTConfig as ViTConfig
     from vitrail.errors import VitrailError as VitrailError
+    from vitrail.explain.explain import explain as explain
+    from vitrail.explain.figures import figures as figures
     from vitrail.explain.trace import trace as trace
     from vitrail.model.probe import Probe as Probe
     from vitrail.model.variants import create as create
@@ -28,12 +34,33 @@ HOMES = {
     "ViTConfig": "vitrail.config",
     "VisionTransformer": "vitrail.model.vit",
     "VitrailError": "vitrail.errors",
+    "convert": "vitrail.checkpoint",
     "create": "vitrail.model.variants",
+    "explain": "vitrail.explain.explain",
+    "figures": "vitrail.explain.figures",
+    "inspect": "vitrail.checkpoint",
+    "load": "vitrail.checkpoint",
     "prune_heads": "vitrail.prune.surgery",
+    "save": "vitrail.checkpoint",
     "trace": "vitrail.explain.trace",
 }
 
-__all__ = ["Preprocess", "Probe", "ViTConfig", "VisionTransformer", "VitrailError", "create", "prune_heads", "trace"]
+__all__ = [
+    "Preprocess",
+    "Probe",
+    "ViTConfig",
+    "VisionTransformer",
+    "VitrailError",
+    "convert",
+    "create",
+    "explain",
+    "figures",
+    "inspect",
+    "load",
+    "prune_heads",
+    "save",
+    "trace",
+]
 
 
 def __getattr__(name: str) -> Any:

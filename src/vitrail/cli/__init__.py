@@ -16,6 +16,10 @@ from vitrail.errors import VitrailError
 # name: (module, what `vitrail --help` says). A test compares these sentences with the commands' own.
 COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("vitrail.cli.trace", "Walk a picture through a model, stage by stage."),
+    "inspect": ("vitrail.cli.inspect", "Show what a checkpoint is."),
+    "convert": ("vitrail.cli.convert", "Convert a checkpoint and prove that nothing was lost."),
+    "explain": ("vitrail.cli.explain", "Show why a model answers as it does."),
+    "figures": ("vitrail.cli.figures", "Draw the paper's figures for a checkpoint."),
     "models": ("vitrail.cli.models", "List the models that can be created by name."),
     "completion": ("vitrail.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }
