@@ -174,18 +174,10 @@ def ranking(
     model: VisionTransformer, items: Sequence[Any], method: Sequence[str], target: str | None, sample: int
 ) -> list[Rank]:
     """Compare methods on an even sample of the pictures that can be read."""
-    import torch
-
-    from vitrail.errors import DataError
+    from vitrail.cli.pictures import even_sample, tensors
     from vitrail.explain.compare import compare
-    from vitrail.images.loader import batches
-    from vitrail.images.transforms import normalise
 
-    step = max(1, len(items) // sample)
-    some = list(batches(items[::step][:sample], model.preprocess, batch_size=sample))
-    images = torch.cat([normalise(batch.pixels, model.preprocess) for batch in some])
-    if len(images) < 2:
-        raise DataError(f"{len(images)} of {len(items)} files could be read.", "At least 2 pictures.", "")
+    images, _ = tensors(model, even_sample(items, sample), least=2)
     names = "all" if tuple(method) == ("relevance",) else method
     return compare(model, images, names, target=target)
 

@@ -70,24 +70,8 @@ def command(
 
 
 def sampled(model: VisionTransformer, data: tuple[str, ...], count: int) -> Tensor | None:
-    """An even sample of the pictures, as the model takes them; a picture that cannot be read is left out, and said."""
-    import torch
-
-    from vitrail.errors import DataError
-    from vitrail.explain.explain import name_of
+    """An even sample of the pictures, if there are any."""
+    from vitrail.cli.pictures import even_sample, tensors
     from vitrail.images.listing import list_inputs
-    from vitrail.images.loader import batches
-    from vitrail.images.transforms import normalise
 
-    if not data:
-        return None
-    items = list_inputs(data).items
-    chosen = items[:: max(1, len(items) // count)][:count]
-    found = list(batches(chosen, model.preprocess, batch_size=32))
-    for file in (file for batch in found for file in batch.files):
-        if file.error:
-            click.echo(f"left out: {name_of(file)}: {file.error.row}", err=True)
-    images = torch.cat([normalise(batch.pixels, model.preprocess) for batch in found])
-    if not len(images):
-        raise DataError(f"None of {len(chosen)} files could be read.", "At least 1 picture.", "")
-    return images
+    return tensors(model, even_sample(list_inputs(data).items, count), least=1)[0] if data else None
