@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.checkpoint import load
+from vitrail.checkpoint import convert, load, save
+from vitrail.checkpoint.capacity import lacking
+from vitrail.errors import CheckpointError
 from vitrail.model.probe import Probe
 
 pytestmark = pytest.mark.upstream
@@ -97,3 +99,41 @@ def test_the_dinov2_architecture_agrees_at_full_size(shared):
     for index in (0, 6):
         theirs = expected[f"block_{index}"]
         assert off(probe[f"blocks.{index}.out"], theirs) < 1e-5 * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("to", ["native", "google", "timm", "torchvision", "jeonsworld"])
+def test_a_golden_goes_through_every_format_and_back_bit_for_bit(name, to, shared, tmp_path):
+    source, options = shared / "goldens" / name, GOLDENS[name]
+    theirs = load(source, **options)
+    if to != "native" and lacking(theirs.config, to):
+        with pytest.raises(CheckpointError, match="has no place for"):
+            save(theirs, tmp_path / "there", to)
+        return
+    report = convert(source, tmp_path / "there", to, **options)
+    assert report.tensors_equal
+    assert report.tensors_compared > 30
+    assert max(report.logits_difference.values()) == 0
+    convert(tmp_path / "there", tmp_path / "back", theirs.origin.origin)
+    mine = load(tmp_path / "back").state_dict()
+    assert all(torch.equal(mine[key], tensor) for key, tensor in theirs.state_dict().items())
+
+
+def test_other_resolutions_agree_with_each_origin(shared):
+    folder = shared / "goldens" / "10_posembed_interp"
+    google, torch_side = np.load(folder / "expected_google.npz"), np.load(folder / "expected_torch.npz")
+    for size in (96, 48, 80):
+        model = load(folder / "ckpt.npz", image_size=size)
+        assert off(model.state_dict()["tokens.position.table"], google[f"google_zoom_{size}"]) < 1e-7
+        images = torch.from_numpy(np.load(folder / f"input_{size}.npy"))
+        assert off(model(images).detach(), google[f"google_logits_{size}"]) < 3e-5
+    for rows, cols in ((96, 96), (48, 48), (96, 64), (48, 80), (64, 64), (32, 128)):
+        model, name = load(folder / "hf", image_size=(rows, cols)), f"{rows}x{cols}"
+        assert off(model.state_dict()["tokens.position.table"], torch_side[f"hf_interp_{name}"]) == 0
+        if f"hf_logits_{name}" in torch_side:
+            images = torch.from_numpy(np.load(folder / f"input_hf_{name}.npy"))
+            assert off(model(images).detach(), torch_side[f"hf_logits_{name}"]) < 3e-5
+    for method, size, name in (("timm", 96, "timm_resample_6x6"), ("timm", 48, "timm_resample_3x3"),
+                               ("torchvision", 96, "torchvision_bicubic_aligned_96")):  # fmt: skip
+        model = load(folder / "hf", image_size=size, position_resampling=method)
+        assert off(model.state_dict()["tokens.position.table"], torch_side[name]) == 0

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from vitrail.checkpoint import container, load, save
 from vitrail.config import ViTConfig, replace
+from vitrail.errors import CheckpointError
 from vitrail.model.vit import VisionTransformer, create
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
@@ -401,3 +402,128 @@ def test_a_plain_model_goes_round_every_format_and_back_bit_for_bit(tmp_path):
     assert here.config == replace(config)
     assert all(torch.equal(here.state_dict()[key], tensor) for key, tensor in model.state_dict().items())
     assert container.read(tmp_path / "0" / "model.npz").tensors["head/kernel"].shape == (24, 3)
+
+
+# the towers of models with two
+def two_towers(transformers, seed):
+    sizes = drawn(seed)
+    text = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "vocab_size": 50,
+    }
+    return sizes, {"vision_config": sizes, "text_config": text}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_siglips_vision_tower_is_found_in_the_whole_model(seed, tmp_path):
+    transformers = peer("transformers")
+    sizes, configs = two_towers(transformers, seed)
+    theirs = randomised(transformers.SiglipModel(transformers.SiglipConfig(**configs)), seed)
+    theirs.save_pretrained(tmp_path)
+    ours = load(tmp_path)
+    x = pictures(sizes["image_size"])
+    with torch.no_grad():
+        assert off(ours(x), theirs.vision_model(x).pooler_output) < 3e-5
+    assert "text tower" in ours.origin.ignored.values()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_siglip_with_classes_averages_and_keeps_the_pool_it_does_not_use(seed, tmp_path):
+    transformers = peer("transformers")
+    sizes, configs = two_towers(transformers, seed)
+    config = transformers.SiglipConfig(**configs, num_labels=3)
+    theirs = randomised(transformers.SiglipForImageClassification(config), seed)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load(tmp_path / "theirs")
+    x = pictures(sizes["image_size"])
+    with torch.no_grad():
+        assert off(ours(x), theirs(x).logits) < 3e-5
+    assert "head.probe" in ours.origin.kept
+    save(ours, tmp_path / "ours")
+    again = transformers.SiglipForImageClassification.from_pretrained(tmp_path / "ours").eval()
+    with torch.no_grad():
+        assert off(again(x).logits, theirs(x).logits) < 3e-5
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_clips_vision_tower_is_found_in_the_whole_model(tmp_path):
+    transformers = peer("transformers")
+    sizes, configs = two_towers(transformers, 1)
+    theirs = randomised(transformers.CLIPModel(transformers.CLIPConfig(**configs)))
+    theirs.save_pretrained(tmp_path)
+    ours = load(tmp_path)
+    x = pictures(sizes["image_size"])
+    with torch.no_grad():
+        assert off(ours(x), theirs.vision_model(x).pooler_output) < 3e-5
+    assert ours.origin.kept == ["visual_projection.weight"]
+
+
+def test_attention_pooling_as_big_vision_names_it_is_what_transformers_computes(tmp_path):
+    """SigLIP's weights under big_vision's names, mapped here by hand."""
+    import numpy as np
+
+    transformers = peer("transformers")
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}
+    theirs = randomised(
+        transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**sizes, image_size=16, patch_size=4))
+    )
+    state = {key: tensor.numpy() for key, tensor in theirs.state_dict().items()}
+    file = {
+        "params/img/embedding/kernel": state["embeddings.patch_embedding.weight"].transpose(2, 3, 1, 0),
+        "params/img/embedding/bias": state["embeddings.patch_embedding.bias"],
+        "params/img/pos_embedding": state["embeddings.position_embedding.weight"][None],
+        "params/img/MAPHead_0/probe": state["head.probe"],
+    }
+
+    def norm(theirs, ours):
+        file.update({f"{ours}/scale": state[f"{theirs}.weight"], f"{ours}/bias": state[f"{theirs}.bias"]})
+
+    def dense(theirs, ours):
+        file.update({f"{ours}/kernel": state[f"{theirs}.weight"].T, f"{ours}/bias": state[f"{theirs}.bias"]})
+
+    def heads(weight, bias, ours):
+        file[f"{ours}/kernel"] = weight.T.reshape(24, 3, 8)
+        file[f"{ours}/bias"] = bias.reshape(3, 8)
+
+    def out(theirs, ours):
+        file[f"{ours}/kernel"] = state[f"{theirs}.weight"].T.reshape(3, 8, 24)
+        file[f"{ours}/bias"] = state[f"{theirs}.bias"]
+
+    for i in range(2):
+        block, layer = f"params/img/Transformer/encoderblock_{i}", f"encoder.layers.{i}"
+        attention = f"{block}/MultiHeadDotProductAttention_0"
+        norm(f"{layer}.layer_norm1", f"{block}/LayerNorm_0")
+        norm(f"{layer}.layer_norm2", f"{block}/LayerNorm_1")
+        for letter, name in (("q", "query"), ("k", "key"), ("v", "value")):
+            one = f"{layer}.self_attn.{letter}_proj"
+            heads(state[f"{one}.weight"], state[f"{one}.bias"], f"{attention}/{name}")
+        out(f"{layer}.self_attn.out_proj", f"{attention}/out")
+        dense(f"{layer}.mlp.fc1", f"{block}/MlpBlock_0/Dense_0")
+        dense(f"{layer}.mlp.fc2", f"{block}/MlpBlock_0/Dense_1")
+    norm("post_layernorm", "params/img/Transformer/encoder_norm")
+    pool = "params/img/MAPHead_0"
+    weights, biases = (np.split(state[f"head.attention.in_proj_{leaf}"], 3) for leaf in ("weight", "bias"))
+    for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True):
+        heads(weight, bias, f"{pool}/MultiHeadDotProductAttention_0/{name}")
+    out("head.attention.out_proj", f"{pool}/MultiHeadDotProductAttention_0/out")
+    norm("head.layernorm", f"{pool}/LayerNorm_0")
+    dense("head.mlp.fc1", f"{pool}/MlpBlock_0/Dense_0")
+    dense("head.mlp.fc2", f"{pool}/MlpBlock_0/Dense_1")
+    np.savez(tmp_path / "siglip.npz", **file, **{"params/t": np.ones(1), "params/txt/x": np.ones(2)})
+    ours = load(tmp_path / "siglip.npz")
+    with torch.no_grad():
+        assert off(ours(pictures(16)), theirs(pictures(16)).pooler_output) < 3e-5
+
+
+def test_what_timm_pools_otherwise_is_refused(tmp_path):
+    timm = peer("timm")
+    arguments = timm_arguments(1) | {"class_token": False, "global_pool": "map", "reg_tokens": 2}
+    theirs = timm.create_model("vit_tiny_patch16_224", **arguments)
+    save_file({key: tensor.contiguous() for key, tensor in theirs.state_dict().items()}, tmp_path / "x.safetensors")
+    with pytest.raises(CheckpointError, match="attention pooling beside"):
+        load(tmp_path / "x.safetensors", num_attention_heads=arguments["num_heads"])

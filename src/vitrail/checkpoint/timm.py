@@ -76,7 +76,7 @@ def table(
         Rule(("~dist_token",), "tokens.distillation_token"),
         Rule((f"~{registers}",), "tokens.register_tokens"),
         Rule(("~pos_embed",), "tokens.position.table"),
-        Rule(("~mask_token",), f"{KEPT}mask_token"),
+        *([Rule(("~mask_token",), f"{KEPT}mask_token")] if registers == "register_tokens" else []),
         *layer("~patch_embed.proj", "stem.proj"),
         *root(stem),
         *resnet(),

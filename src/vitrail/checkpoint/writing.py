@@ -14,7 +14,7 @@ from vitrail.checkpoint.beside import stated_fields, stated_labels, stated_prepr
 from vitrail.checkpoint.capacity import fitted
 from vitrail.checkpoint.detect import Match
 from vitrail.checkpoint.files import Found
-from vitrail.checkpoint.formats import FORMATS, format_of, table_named
+from vitrail.checkpoint.formats import FORMATS, table_named
 from vitrail.checkpoint.hf_config import Family
 from vitrail.checkpoint.reading import REGISTERS
 from vitrail.checkpoint.rules import KEPT, Table, plan, untranslate
@@ -89,7 +89,8 @@ def _tensors(parts: Parts, name: str, usual: Table, usual_prefix: str) -> Writte
     """Under the names the model came with where the format is the same, else under its usual names."""
     came_by = table_named(parts.table)
     choices = [(usual, usual_prefix)]
-    if came_by is not None and FORMATS[name].tables and format_of(came_by) is FORMATS[name] and _is_usual_kind(came_by):
+    # config.json of Hugging Face names one family, so there the names are that family's
+    if came_by is usual or (came_by in FORMATS[name].tables and name != "huggingface"):
         choices.insert(0, (came_by, parts.prefix))
     for table, prefix in choices:
         everything = {**parts.state, **_kept_for(parts, table)}
@@ -103,11 +104,6 @@ def _tensors(parts: Parts, name: str, usual: Table, usual_prefix: str) -> Writte
         "Nothing of a model is dropped in silence.",
         "format='native' holds every model.",
     )
-
-
-def _is_usual_kind(table: Table) -> bool:
-    """Names that only exist in the memory of newer transformers are read, not written."""
-    return "names in memory" not in table.name
 
 
 def _kept_for(parts: Parts, table: Table) -> dict[str, Tensor]:
@@ -144,7 +140,7 @@ def _timm_table(config: ViTConfig) -> Table:
 
 # our own layout, which is that of Hugging Face wherever transformers has such a model
 def _native(parts: Parts) -> Written:
-    family, reasons = hf_config.nearest_family(parts.config)
+    family, reasons = _family(parts)
     if not reasons:
         return _as_family(parts, family)
     result = _tensors(parts, "vitrail", FORMATS["vitrail"].tables[0], "")
@@ -153,7 +149,7 @@ def _native(parts: Parts) -> Written:
 
 
 def _hugging_face(parts: Parts) -> Written:
-    family, reasons = hf_config.nearest_family(parts.config)
+    family, reasons = _family(parts)
     if reasons:
         raise CheckpointError(
             f"transformers has no such model; the nearest is {family.model_type}, which cannot have: "
@@ -164,12 +160,22 @@ def _hugging_face(parts: Parts) -> Written:
     return _as_family(parts, family)
 
 
+def _family(parts: Parts) -> tuple[Family, list[str]]:
+    """The family it came as if it still is one; else the one it is, or is nearest to, with what is in the way."""
+    for family in hf_config.FAMILIES:
+        if not hf_config.mismatches(parts.config, family) and _hf_table(parts.config, family)[0].name == parts.table:
+            return family, []
+    return hf_config.nearest_family(parts.config)
+
+
 def _as_family(parts: Parts, family: Family) -> Written:
     table, prefix = _hf_table(parts.config, family)
     result = _tensors(parts, "huggingface", table, prefix)
     config = hf_config.config_json(parts.config, family, parts.labels)
     if family.model_type == "dinov2":
         config["use_mask_token"] = "mask_token" in parts.kept
+    if family.nested:
+        config["vision_config"]["vision_use_head"] = "head.probe" in parts.kept
     dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in result.tensors.values()}
     config["dtype"] = dtypes.pop() if len(dtypes) == 1 else "float32"
     result = replace(result, config=config, preprocessor=preprocess.to_hugging_face(parts.preprocess))
