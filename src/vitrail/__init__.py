@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from vitrail.model.probe import Probe as Probe
     from vitrail.model.variants import create as create
     from vitrail.model.vit import VisionTransformer as VisionTransformer
+    from vitrail.prune.prune import prune as prune
     from vitrail.prune.surgery import prune_heads as prune_heads
+    from vitrail.train.run import train as train
 
 HOMES = {
     "Preprocess": "vitrail.config",
@@ -40,9 +42,11 @@ HOMES = {
     "figures": "vitrail.explain.figures",
     "inspect": "vitrail.checkpoint",
     "load": "vitrail.checkpoint",
+    "prune": "vitrail.prune.prune",
     "prune_heads": "vitrail.prune.surgery",
     "save": "vitrail.checkpoint",
     "trace": "vitrail.explain.trace",
+    "train": "vitrail.train.run",
 }
 
 __all__ = [
@@ -57,9 +61,11 @@ __all__ = [
     "figures",
     "inspect",
     "load",
+    "prune",
     "prune_heads",
     "save",
     "trace",
+    "train",
 ]
 
 

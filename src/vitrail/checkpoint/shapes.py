@@ -13,6 +13,7 @@ from vitrail.config import Pair
 from vitrail.errors import CheckpointError
 
 PATCH = "stem.proj.weight"
+MAX_COUNT = 512  # blocks, or units of a stage: ten times the deepest model there is, and still quick to build
 
 
 def fields(state: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -111,6 +112,8 @@ def _counted(numbers: set[int], what: str) -> int:
             f"They are numbered from 0 to {len(numbers) - 1} without a gap.",
             "The file is incomplete, or holds something else besides.",
         )
+    if len(numbers) > MAX_COUNT:
+        raise CheckpointError(f"There are {len(numbers)} {what}.", f"At most {MAX_COUNT}.", "")
     return len(numbers)
 
 

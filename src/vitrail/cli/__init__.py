@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("vitrail.cli.convert", "Convert a checkpoint and prove that nothing was lost."),
     "explain": ("vitrail.cli.explain", "Show why a model answers as it does."),
     "figures": ("vitrail.cli.figures", "Draw the paper's figures for a checkpoint."),
+    "prune": ("vitrail.cli.prune", "Take out the heads a model misses least."),
     "models": ("vitrail.cli.models", "List the models that can be created by name."),
     "completion": ("vitrail.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }

@@ -1,0 +1,52 @@
+"""What looking inside costs, beside a plain prediction in the same run."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import torch
+
+from bench.interleave import interleave, table
+from vitrail.explain.attention import head_maps, rollout
+from vitrail.explain.relevance import relevance
+from vitrail.model.variants import create
+
+WORK = {
+    "prediction": lambda model, images: model(images),
+    "class-row attention, all layers": head_maps,
+    "rollout": rollout,
+    "relevance": relevance,
+}
+
+
+def explaining(rounds: int = 7) -> str:
+    """Time at 224 px, and peak memory of a fresh process for one picture of 1,024 px (4,097 tokens)."""
+    model, rows = create("B/16", seed=0), []
+    for batch in (1, 8):
+        images = torch.randn(batch, 3, 224, 224)
+        with torch.inference_mode():
+            timing = interleave(
+                {name: lambda work=work, images=images: work(model, images) for name, work in WORK.items()},
+                rounds,
+                warmups=1,
+            )
+        for name in WORK:
+            middle, low, high = timing.speedup("prediction", over=name)  # how many predictions it takes the time of
+            rows.append([batch, name, f"{timing.median(name):.2f} s", f"{middle:.2f} [{low:.2f}, {high:.2f}]"])
+    speed = table(["B/16, 224 px, batch", "work", "median", "times a prediction (quartiles)"], rows)
+    peaks = [[name, f"{peak_memory(name):.0f} MB"] for name in WORK]
+    return speed + "\n\n" + table(["B/16, one picture of 1,024 px", "peak memory of the process"], peaks)
+
+
+def peak_memory(name: str) -> float:
+    """Megabytes, measured in a process that does nothing else."""
+    code = f"from bench.explain import once; once({name!r})"
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+def once(name: str) -> None:
+    with torch.inference_mode():
+        WORK[name](create("B/16", seed=0), torch.randn(1, 3, 1024, 1024))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
