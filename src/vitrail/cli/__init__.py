@@ -15,6 +15,7 @@ from vitrail.errors import VitrailError
 
 # name: (module, what `vitrail --help` says). A test compares these sentences with the commands' own.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("vitrail.cli.train", "Train a model on a folder of pictures."),
     "trace": ("vitrail.cli.trace", "Walk a picture through a model, stage by stage."),
     "inspect": ("vitrail.cli.inspect", "Show what a checkpoint is."),
     "convert": ("vitrail.cli.convert", "Convert a checkpoint and prove that nothing was lost."),

@@ -70,9 +70,14 @@ def train(
         if data is not None or model is not None or out is not None:
             raise UsageError("A run that goes on has its data, model and folder.", "resume alone, or none.", "")
         return resumed(Path(resume), layers, quiet)
+    return started(planned(data, model, layers), out, quiet)
+
+
+def planned(data: str | os.PathLike[str] | None, model: str | os.PathLike[str] | None, layers: Sequence[Layer]) -> Plan:
+    """What training would do, worked out."""
     given = {"data.path": data, "train.model": model}
-    layers.append(Layer("argument", {key: os.fspath(value) for key, value in given.items() if value is not None}))
-    return started(make_plan(layers), out, quiet)
+    argument = Layer("argument", {key: os.fspath(value) for key, value in given.items() if value is not None})
+    return make_plan([*layers, argument])
 
 
 def started(plan: Plan, out: str | os.PathLike[str] | None, quiet: bool) -> TrainResult:

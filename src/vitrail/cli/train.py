@@ -1,0 +1,106 @@
+"""vitrail train: from a folder of pictures to a model, or on with a run that was stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vitrail.cli.options import config_options, json_option
+from vitrail.errors import UsageError
+
+if TYPE_CHECKING:
+    from vitrail.settings import Layer
+    from vitrail.train.run import TrainResult
+
+
+@click.command()
+@click.argument("data", required=False)
+@click.option("--model", metavar="MODEL", help="A checkpoint, or a name such as S/16 for fresh weights.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="RUN", help="A new folder.  [default: runs/DATA]")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a run, to the same bits.")
+@click.option("--epochs", type=int, metavar="N", help="How often every picture is seen.")
+@click.option("--max-bad", type=float, metavar="N", help="Unreadable pictures to put up with; below 1, a share.")
+@click.option("--dry-run", is_flag=True, help="Read the data, show what would be done, and stop.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@json_option
+@config_options
+def command(
+    data: str | None,
+    model: str | None,
+    out: Path | None,
+    resume: Path | None,
+    epochs: int | None,
+    max_bad: float | None,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    config: Path | None,
+    assignments: tuple[str, ...],
+    print_config: bool,
+) -> int:
+    """Train a model on a folder of pictures.
+
+    DATA has a folder per class (or train and val folders of such), or is a CSV or Parquet manifest, or tar shards.
+    Everything that has no flag is a setting: --set train.lr=1e-3, --set augment.policy=trivial; --print-config shows
+    them all. Ctrl-C and SIGTERM commit the run, and --resume goes on.
+    """
+    from vitrail.settings import user_layers
+    from vitrail.train.settings import SECTIONS
+
+    flags = {"train.epochs": epochs, "train.max_bad": max_bad}
+    layers = user_layers(SECTIONS, config=config, assignments=assignments, flags=flags)
+    if dry_run or print_config:
+        if resume is not None:
+            raise UsageError("A run that goes on has its plan.", "--resume without --dry-run.", "See its config.toml.")
+        show_plan(data, model, layers, as_json)
+        return 0
+    from vitrail.train.run import train
+
+    result = train(data, model, out=out, resume=resume, settings=layers, quiet=quiet or as_json)
+    show(result, as_json)
+    return result.exit_code
+
+
+def show_plan(data: str | None, model: str | None, layers: list[Layer], as_json: bool) -> None:
+    """Every setting, and where it came from."""
+    import msgspec
+
+    from vitrail.train.run import planned
+
+    plan = planned(data, model, layers)
+    if as_json:
+        records = {name: msgspec.to_builtins(record) for name, record in plan.settings.records.items()}
+        click.echo(json.dumps({"schema_version": 1, "config": records, "origins": dict(plan.settings.origins)}))
+    else:
+        click.echo("\n".join(plan.settings.lines()))
+
+
+def show(result: TrainResult, as_json: bool) -> None:
+    """What came of it."""
+    if as_json:
+        click.echo(json.dumps(as_data(result), indent=1))
+        return
+    best = ", ".join(f"{name.removeprefix('val_')} {value}" for name, value in result.best.items() if "val" in name)
+    click.echo(f"{result.path}: {result.status} after {result.epochs} epochs")
+    if result.best_epoch:
+        click.echo(
+            f"best: epoch {result.best_epoch}{f' ({best})' if best else ''} -> {result.path / 'weights' / 'best'}"
+        )
+    if result.status == "preempted":
+        click.echo(f"go on with: vitrail train --resume {result.path}")
+
+
+def as_data(result: TrainResult) -> dict[str, Any]:
+    """The JSON document."""
+    return {
+        "schema_version": 1,
+        "run": str(result.path),
+        "status": result.status,
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "best": result.best,
+        "history": list(result.history),
+    }
