@@ -18,10 +18,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from vitrail import __version__
 from vitrail.checkpoint.atomic import replacing
 from vitrail.errors import EnvironmentProblem, UsageError
 from vitrail.runs.commit import sync_folder
@@ -180,7 +180,7 @@ def environment() -> dict[str, Any]:
     import torch
 
     return {
-        "vitrail": version("vitrail"),
+        "vitrail": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
