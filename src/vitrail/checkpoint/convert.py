@@ -42,9 +42,9 @@ def convert(
     **config_fields: Any,
 ) -> ConversionReport:
     """Write the checkpoint at `source` as `to` at `target`, in its own number format, and prove it."""
-    if Path(source).resolve() == Path(target).resolve():
-        raise UsageError(f"{source} is both source and target.", "What is proved is still there afterwards.", "")
     reading = read(source, rules=rules, asked=config_fields, from_pickle=from_pickle, allow_nonfinite=allow_nonfinite)
+    if Path(reading.report.path).resolve() == Path(target).resolve():
+        raise UsageError(f"{source} is both source and target.", "What is proved is still there afterwards.", "")
     result = written(_parts(reading), to, lossy=lossy)
     paths = write(result, Path(target))
     again = read(target, allow_nonfinite=allow_nonfinite)

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from vitrail.checkpoint import container, hub, pickled
+from vitrail.checkpoint import container, pickled
+from vitrail.checkpoint.place import locate
 from vitrail.checkpoint.source import shown
 from vitrail.errors import CheckpointError
 
@@ -45,8 +46,8 @@ class Found:
 
 
 def find(path: Path | str, *, from_pickle: bool = False, allow_nonfinite: bool = False) -> Found:
-    """Everything at `path`: a file, a folder, or hf:owner/name on a hub."""
-    path = hub.fetch(str(path), from_pickle=from_pickle) if hub.is_remote(str(path)) else Path(path)
+    """Everything at `path`: a file, a folder, a run, the word demo, or hf:owner/name on a hub."""
+    path = locate(path, from_pickle=from_pickle)
     if path.is_dir():
         weights, beside = weights_in(path), path
     else:

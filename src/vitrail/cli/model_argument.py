@@ -24,8 +24,10 @@ def model_from_arguments(
     model: str | None, flags: Mapping[str, Any], config: Path | None, assignments: tuple[str, ...]
 ) -> tuple[Settings, Built]:
     """The settings that result, and a function that gives the model (allocate=False: shapes are enough)."""
+    from vitrail.checkpoint.place import names_a_checkpoint
+
     asked = user_layers(SECTIONS, config=config, assignments=assignments, flags=flags)
-    if model is not None and (Path(model).exists() or model.startswith("hf:")):
+    if model is not None and names_a_checkpoint(model):
         return from_checkpoint(model, asked)
     if model is not None and Path(model).suffix in WEIGHT_FILES:
         raise UsageError(f"There is no file {model}.", "A checkpoint, or a name such as B/16.", "Check the path.")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from vitrail.checkpoint.adapt import Adapted, classes
 from vitrail.checkpoint.load import load
+from vitrail.checkpoint.place import names_a_checkpoint
 from vitrail.config import ViTConfig, replace
 from vitrail.errors import ConfigError
 from vitrail.model.variants import config_for
@@ -27,7 +27,7 @@ def starting_model(start: str, asked: Mapping[str, Any], labels: Sequence[str], 
             "One output per class.",
             "Leave model.num_classes out; it follows the data.",
         )
-    if Path(start).exists() or start.startswith("hf:"):
+    if names_a_checkpoint(start):
         return from_checkpoint(start, asked, labels)
     return from_name(start, asked, labels, seed)
 
