@@ -6,6 +6,7 @@ Called by the records of config.py when they are made, so that no tensor is ever
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,12 +14,13 @@ import msgspec
 from vitrail.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from vitrail.config import ViTConfig
+    from vitrail.config import Preprocess, ViTConfig
 
 PAIRS = ("image_size", "patch_size")  # fields where an int stands for a square
 AT_LEAST_ONE = ("num_channels", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 AT_LEAST_ZERO = ("num_classes", "num_register_tokens", "initializer_range")
 POSITIVE = ("layer_norm_eps", "rotary_base")
+MAX_SIDE = 16_384  # of a prepared picture: one of that size takes 3 GB as the model's input
 
 
 def check_numbers(config: ViTConfig) -> None:
@@ -34,6 +36,20 @@ def check_numbers(config: ViTConfig) -> None:
         require(config, field, lambda value: 0 < value < float("inf"), "above 0")
     for field in ("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate"):
         require(config, field, lambda value: 0 <= value < 1, "a probability: at least 0, below 1")
+
+
+def check_pictures(prepared: Preprocess) -> None:
+    """Sizes a machine can hold, colours that scale to numbers."""
+    for field in ("size", "resize"):
+        require(
+            prepared,
+            field,
+            lambda value: value is None or all(1 <= side <= MAX_SIDE for side in as_pair(value)),
+            f"1 to {MAX_SIDE:,} pixels",
+        )
+    require(prepared, "mean", lambda mean: mean and all(map(isfinite, mean)), "a finite number for each channel")
+    require(prepared, "std", lambda std: all(0 < value < inf for value in std), "above 0 for each channel")
+    require(prepared, "std", lambda std: len(std) == len(prepared.mean), f"as long as mean, {len(prepared.mean)}")
 
 
 def require(record: msgspec.Struct, field: str, holds: Callable[[Any], bool], expected: str) -> None:

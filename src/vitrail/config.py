@@ -17,6 +17,7 @@ from vitrail.checks import (
     check_heads_divide,
     check_kept_heads,
     check_numbers,
+    check_pictures,
     check_tokens,
     require,
 )
@@ -204,6 +205,10 @@ class Preprocess(Frozen, frozen=True, kw_only=True):
     center_crop: bool = False
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_pictures(self)
 
 
 Record = TypeVar("Record", bound=Frozen)

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracle.tiny import TINY, tiny_config
 
-from vitrail.config import ResNetStem, ViTConfig, build, replace
+from vitrail.config import Preprocess, ResNetStem, ViTConfig, build, replace
 from vitrail.errors import ConfigError
 from vitrail.model.vit import build_empty
 
@@ -83,6 +83,26 @@ NONSENSE: dict[str, dict[str, Any]] = {
 def test_nonsense_is_refused(case: str) -> None:
     with pytest.raises(ConfigError):
         build(ViTConfig, TINY | NONSENSE[case])
+
+
+PICTURES: dict[str, dict[str, Any]] = {
+    "a picture of 0 pixels": {"size": (0, 8)},
+    "a picture of 10**9 pixels": {"size": (10**9, 10**9)},
+    "a shorter side of 0": {"resize": 0},
+    "colours divided by 0": {"std": (0.5, 0.0, 0.5)},
+    "colours divided by less than nothing": {"std": (0.5, -0.5, 0.5)},
+    "a mean that is no number": {"mean": (0.5, float("nan"), 0.5)},
+    "no colours": {"mean": (), "std": ()},
+    "a mean without its deviation": {"mean": (0.5,)},
+    "a filter nobody knows": {"interpolation": "bilinar"},
+}
+
+
+@pytest.mark.parametrize("case", PICTURES)
+def test_pictures_that_cannot_be_prepared_are_refused(case: str) -> None:
+    field = next(iter(PICTURES[case]))
+    with pytest.raises(ConfigError, match=f"std|{field}"):
+        build(Preprocess, PICTURES[case])
 
 
 @pytest.mark.parametrize("field", ["hidden_act", "mlp", "pooling", "position", "initializer"])

@@ -86,6 +86,7 @@ def rules_from_text(text: str, where: str = "rules") -> Custom:
         ignored=tuple(file.ignored.items()),
         constants=(*((key, 0.0) for key in file.zeros), *((key, 1.0) for key in file.ones)),
         covers=("class", "patches", "all"),
+        may_compute_positions=True,
     )
     _check_unique(table, where)
     return Custom(table, file.config, file.preprocess, file.labels)

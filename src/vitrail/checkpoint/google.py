@@ -97,7 +97,14 @@ def table(numbering: str, position: str, scanned: bool, norm_4d: bool) -> Table:
     )
     covers = ("patches", "class") if position == "pos_embedding" else ("class", "patches")
     name = f"google ({', '.join(words)})"
-    return Table(name=name, rules=rules, prefixes=PREFIXES, ignored=IGNORED, covers=covers)
+    return Table(
+        name=name,
+        rules=rules,
+        prefixes=PREFIXES,
+        ignored=IGNORED,
+        covers=covers,
+        may_compute_positions=numbering == "linen",  # big_vision, models/vit.py: posemb="sincos2d" stores nothing
+    )
 
 
 # The first is how vitrail writes a file whose origin was not Google.

@@ -6,13 +6,14 @@ config beside the file states, the one the caller names, else a square.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from vitrail.checkpoint import shapes
+from vitrail.checkpoint.rules import Table
 from vitrail.checkpoint.understanding import Understanding
 from vitrail.config import Pair, ResNetStem, ViTConfig, build
 from vitrail.errors import CheckpointError, ConfigError
@@ -40,7 +41,7 @@ class Rows:
 
 def settle(
     found: Understanding,
-    covers: Sequence[str],
+    by: Table,
     state: Mapping[str, Tensor],
     stated: Mapping[str, Any],
     asked: Mapping[str, Any],
@@ -48,12 +49,12 @@ def settle(
     """Add image_size, position_grid and position_covers to what is known."""
     table, fields = state.get(TABLE), found.fields
     if table is None:
-        _settle_without_table(found, stated, asked)
+        _settle_without_table(found, by, stated, asked)
         return
     if table.ndim != 3 or table.shape[0] != 1:
         raise CheckpointError(f"The position table has the shape {list(table.shape)}.", "1 x rows x width.", "")
     said = {**stated, **asked}.get("position_covers")
-    rows = Rows(table.shape[1], {word: taken(fields, word) for word in ([said] if said else covers)})
+    rows = Rows(table.shape[1], {word: taken(fields, word) for word in ([said] if said else by.covers)})
     given = stated.get("position_grid") or asked.get("position_grid")
     if given or stated.get("image_size"):
         _crop_where_stated(found, stated.get("image_size"))
@@ -99,8 +100,9 @@ def _settle_as_square(found: Understanding, rows: Rows) -> None:
         found.assumptions.append(f"position_covers={word}: only so is the grid square")
 
 
-def _settle_without_table(found: Understanding, stated: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    if found.fields.get("position", "learned") == "learned":
+def _settle_without_table(found: Understanding, by: Table, stated: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """A model that needs no table; one that does stays as it is, and the table will be missed."""
+    if by.may_compute_positions and "position" not in {**stated, **asked, **found.fields}:
         found.assume("position", "sincos", "there is no position table")
     _crop_where_stated(found, stated.get("image_size"))
     size = asked.get("image_size") or stated.get("image_size")

@@ -55,6 +55,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     constants: tuple[tuple[str, float], ...] = ()  # keys of ours this format leaves out: always this number
     implies: tuple[tuple[str, Any], ...] = ()  # config fields that whoever writes these names computes with
     covers: tuple[str, ...] = ("class", "patches")  # which tokens its position table may cover, likeliest first
+    may_compute_positions: bool = False  # without a table they are sines and cosines; else a table is missing
 
 
 def pairs(theirs: str, ours: str, leaves: tuple[tuple[str, str, str], ...]) -> Iterator[Rule]:

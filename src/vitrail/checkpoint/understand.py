@@ -46,7 +46,7 @@ def understand(
     _refuse_a_pool_of_patches(found, match)
     if certain.get("layer_scale", ...) is not None and found.fields.get("layer_scale") is None:
         found.assume("layer_scale", 1e-5, "its initial value matters to training from scratch only")
-    positions.settle(found, match.table.covers, state, stated, asked)
+    positions.settle(found, match.table, state, stated, asked)
     found.wanted = {
         name: asked[name] for name in ADAPTABLE if name in asked and asked[name] != found.fields.get(name, asked[name])
     }
