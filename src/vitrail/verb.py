@@ -5,6 +5,7 @@ the function of the same name does, and that function's module is imported only 
 """
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -19,3 +20,14 @@ def answers_as(package: str, home: str) -> None:
             return getattr(import_module(home), verb)(*args, **options)
 
     sys.modules[package].__class__ = Verb
+
+
+def looks_up(package: str, homes: Mapping[str, str]) -> None:
+    """Import these names of a package on first use; they win over submodules of the same name."""
+
+    def found_in(home: str, name: str) -> property:
+        # Python sets a submodule as an attribute when it is imported; the name is taken, so that is let pass.
+        return property(lambda _: getattr(import_module(home), name), lambda _, submodule: None)
+
+    members = {name: found_in(home, name) for name, home in homes.items()}
+    sys.modules[package].__class__ = type("Package", (ModuleType,), members)

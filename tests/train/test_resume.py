@@ -79,7 +79,7 @@ def test_config_toml_makes_the_same_run_again(pictures: Path, tmp_path: Path) ->
 
     run_tiny(pictures, tmp_path / "first", RICH)
     layer = Layer("config.toml", read_toml(tmp_path / "first" / "config.toml", SECTIONS))
-    train(out=tmp_path / "second", settings=[layer], quiet=True)
+    train(out=tmp_path / "second", preset="none", settings=[layer], quiet=True)
     assert fingerprint(tmp_path / "first") == fingerprint(tmp_path / "second")
 
 

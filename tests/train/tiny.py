@@ -59,7 +59,7 @@ def make_pictures(root: Path, count: int = 20, classes: int = 3, size: int = 20)
 
 def run_tiny(data: Path, out: Path, changes: Mapping[str, Any] | None = None) -> TrainResult:
     """A whole run."""
-    return train(data, "Ti/16", out=out, settings={**TINY, **(changes or {})}, quiet=True)
+    return train(data, "Ti/16", out=out, preset="none", settings={**TINY, **(changes or {})}, quiet=True)
 
 
 def fingerprint(run: Path) -> dict[str, str]:

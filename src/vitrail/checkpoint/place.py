@@ -9,6 +9,7 @@ from vitrail.errors import CheckpointError
 
 DEMO = "demo"  # the word; a folder of that name is ./demo
 DEMO_MODEL = Path(__file__).parents[1] / "demo_model"  # travels inside the package
+READ = (".safetensors", ".npz", ".bin", ".pth", ".pt", ".json")
 OF_A_RUN = ("weights/best", "weights/last")  # what a run directory is read as
 
 
@@ -44,3 +45,11 @@ def _best_of_a_run(run: Path) -> Path:
             f"Let it go on: vitrail train --resume {run}",
         )
     return found
+
+
+def files_of(path: Path) -> list[Path]:
+    """Every file that a model at this place may be read from: while none of them changes, neither does the model."""
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.suffix in READ and file.is_file())
+    beside = (path.with_suffix(".json"), path.parent / "config.json", path.parent / "preprocessor_config.json")
+    return [path, *(file for file in beside if file.is_file())]

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
-
-import torch
+from typing import TYPE_CHECKING, BinaryIO
 
 from vitrail.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
 
 PARALLEL = hasattr(os, "preadv")  # reads that share no position, so several threads may read one file
 
@@ -52,6 +53,8 @@ class Source:
 
     def map(self, offset: int, count: int) -> torch.Tensor:
         """These bytes as a view of the file; what is written to it stays in memory."""
+        import torch  # not at the top: where a model lies can be asked without it
+
         page = offset - offset % mmap.ALLOCATIONGRANULARITY
         try:
             view = mmap.mmap(self.file.fileno(), offset - page + count, access=mmap.ACCESS_COPY, offset=page)

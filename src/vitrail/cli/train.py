@@ -12,8 +12,9 @@ from vitrail.cli.options import config_options, json_option
 from vitrail.errors import UsageError
 
 if TYPE_CHECKING:
-    from vitrail.settings import Layer
+    from vitrail.train.presets import Preset
     from vitrail.train.run import TrainResult
+    from vitrail.train.start import Plan
 
 
 @click.command()
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="MODEL", help="A checkpoint, or a name such as S/16 for fresh weights.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="RUN", help="A new folder.  [default: runs/DATA]")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a run, to the same bits.")
+@click.option(
+    "--preset",
+    type=click.Choice(["quick", "balanced", "best", "none"]),
+    help="What is set where nothing else is.  [default: balanced; with --config, none]",
+)
+@click.option("--time-budget", default="", metavar="20m", help="As many epochs as fit, by timing a few steps.")
 @click.option("--epochs", type=int, metavar="N", help="How often every picture is seen.")
 @click.option("--max-bad", type=float, metavar="N", help="Unreadable pictures to put up with; below 1, a share.")
 @click.option("--dry-run", is_flag=True, help="Read the data, show what would be done, and stop.")
@@ -32,6 +39,8 @@ def command(
     model: str | None,
     out: Path | None,
     resume: Path | None,
+    preset: Preset | None,
+    time_budget: str,
     epochs: int | None,
     max_bad: float | None,
     dry_run: bool,
@@ -52,30 +61,51 @@ def command(
 
     flags = {"train.epochs": epochs, "train.max_bad": max_bad}
     layers = user_layers(SECTIONS, config=config, assignments=assignments, flags=flags)
+    preset = preset or ("none" if config else "balanced")
+    refuse_together(resume, {"--dry-run": dry_run, "--print-config": print_config, "--time-budget": bool(time_budget)})
     if dry_run or print_config:
-        if resume is not None:
-            raise UsageError("A run that goes on has its plan.", "--resume without --dry-run.", "See its config.toml.")
-        show_plan(data, model, layers, as_json)
+        from vitrail.train.run import planned
+
+        plan = planned(data, model, preset=preset, time_budget=time_budget, settings=layers)
+        show_plan(plan, print_config, as_json)
         return 0
     from vitrail.train.run import train
 
-    result = train(data, model, out=out, resume=resume, settings=layers, quiet=quiet or as_json)
+    result = train(
+        *(data, model),
+        out=out,
+        resume=resume,
+        preset=preset,
+        time_budget=time_budget,
+        settings=layers,
+        quiet=quiet or as_json,
+    )
     show(result, as_json)
     return result.exit_code
 
 
-def show_plan(data: str | None, model: str | None, layers: list[Layer], as_json: bool) -> None:
-    """Every setting, and where it came from."""
+def refuse_together(resume: Path | None, flags: dict[str, bool]) -> None:
+    """What cannot be asked of a run that goes on."""
+    given = [name for name, on in flags.items() if on]
+    if resume is not None and given:
+        raise UsageError(f"{given[0]} was given with --resume.", "A run that goes on has its plan.", "Leave one out.")
+
+
+def show_plan(plan: Plan, every_setting: bool, as_json: bool) -> None:
+    """What would be done, or every setting and where it came from."""
     import msgspec
 
-    from vitrail.train.run import planned
-
-    plan = planned(data, model, layers)
     if as_json:
         records = {name: msgspec.to_builtins(record) for name, record in plan.settings.records.items()}
-        click.echo(json.dumps({"schema_version": 1, "config": records, "origins": dict(plan.settings.origins)}))
-    else:
+        document = {"config": records, "origins": dict(plan.settings.origins), "notes": plan.notes}
+        click.echo(json.dumps({"schema_version": 1, **document}, indent=1))
+    elif every_setting:
         click.echo("\n".join(plan.settings.lines()))
+    else:
+        data = plan.data
+        split = f"{len(data.train):,} pictures to train on, {len(data.val):,} to validate"
+        click.echo(f"data: {split}, {len(data.classes)} classes")
+        click.echo("\n".join(plan.notes))
 
 
 def show(result: TrainResult, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from vitrail.images.augment import Augment
 from vitrail.images.decode import Decoding
 from vitrail.model.vit import VisionTransformer
 from vitrail.runs.directory import Run
+from vitrail.runs.signals import Signals
 from vitrail.train.arithmetic import Arithmetic
 from vitrail.train.config import DataConfig, TrainConfig
 from vitrail.train.data import TrainingData
@@ -16,7 +17,6 @@ from vitrail.train.distributed import ALONE, World
 from vitrail.train.feed import MicroBatch, Reader, feed
 from vitrail.train.loss import Loss
 from vitrail.train.order import Key, Order, micro_batches
-from vitrail.train.signals import Signals
 
 
 @dataclass(frozen=True)

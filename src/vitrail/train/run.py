@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,15 +15,18 @@ from vitrail.errors import DataError, UsageError, VitrailError
 from vitrail.runs import directory
 from vitrail.runs.commit import NoRoom
 from vitrail.runs.directory import Run, log_event, record
+from vitrail.runs.signals import Interrupted, Signals, watched
 from vitrail.settings import Layer, Settings
+from vitrail.train.budget import within
 from vitrail.train.config import TrainConfig
+from vitrail.train.expected import expectation
 from vitrail.train.guard import Diverged, NonFinite
 from vitrail.train.job import Job
 from vitrail.train.loop import commit_state, run
 from vitrail.train.outputs import write_bad_images
+from vitrail.train.presets import Preset
 from vitrail.train.screen import Screen, screen_for
 from vitrail.train.settings import read_config, to_toml
-from vitrail.train.signals import Interrupted, Signals, watched
 from vitrail.train.start import Plan, begin, go_on, make_plan
 from vitrail.train.state import TrainState
 
@@ -58,26 +61,43 @@ def train(
     *,
     out: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
+    preset: Preset = "balanced",
+    time_budget: str = "",
     settings: Mapping[str, Any] | Sequence[Layer] = (),
     quiet: bool = False,
 ) -> TrainResult:
     """Train on the pictures of `data`, starting from `model` (a checkpoint, or a name for fresh weights), or go on.
 
-    `settings` are by the names of the config: {"train.epochs": 10, "augment.policy": "trivial"}.
+    `settings` are by the names of the config: {"train.epochs": 10, "augment.policy": "trivial"}. What they leave open
+    is set by the preset, or with "none" by the config's defaults. `time_budget` ("20m") chooses the epochs.
     """
-    layers = [Layer("settings", settings)] if isinstance(settings, Mapping) else list(settings)
+    layers = as_layers(settings)
     if resume is not None:
         if data is not None or model is not None or out is not None:
             raise UsageError("A run that goes on has its data, model and folder.", "resume alone, or none.", "")
         return resumed(Path(resume), layers, quiet)
-    return started(planned(data, model, layers), out, quiet)
+    return started(planned(data, model, preset=preset, time_budget=time_budget, settings=layers), out, quiet)
 
 
-def planned(data: str | os.PathLike[str] | None, model: str | os.PathLike[str] | None, layers: Sequence[Layer]) -> Plan:
-    """What training would do, worked out."""
+def planned(
+    data: str | os.PathLike[str] | None = None,
+    model: str | os.PathLike[str] | None = None,
+    *,
+    preset: Preset = "balanced",
+    time_budget: str = "",
+    settings: Mapping[str, Any] | Sequence[Layer] = (),
+) -> Plan:
+    """What `train` would do, worked out."""
     given = {"data.path": data, "train.model": model}
     argument = Layer("argument", {key: os.fspath(value) for key, value in given.items() if value is not None})
-    return make_plan([*layers, argument])
+    plan = make_plan([*as_layers(settings), argument], preset)
+    plan = within(plan, time_budget) if time_budget else plan
+    return replace(plan, notes=(*plan.notes, expectation(plan, preset)))
+
+
+def as_layers(settings: Mapping[str, Any] | Sequence[Layer]) -> list[Layer]:
+    """Settings, however they are given."""
+    return [Layer("settings", settings)] if isinstance(settings, Mapping) else list(settings)
 
 
 def started(plan: Plan, out: str | os.PathLike[str] | None, quiet: bool) -> TrainResult:
@@ -91,9 +111,10 @@ def started(plan: Plan, out: str | os.PathLike[str] | None, quiet: bool) -> Trai
         "started": time.time(),
         "data": {"path": plan.data.root, "fingerprint": plan.data.fingerprint, "skipped": plan.data.skipped},
         "environment": directory.environment(),
+        "notes": plan.notes,
     }
     made = directory.create(path, to_toml(plan.settings.records, HEADING), facts)
-    return attended(made, quiet, lambda signals: begin(plan, made, signals))
+    return attended(made, quiet, lambda signals: begin(plan, made, signals), plan.notes)
 
 
 def resumed(path: Path, changes: Sequence[Layer], quiet: bool) -> TrainResult:
@@ -107,11 +128,14 @@ def attended(
     made: Run,
     quiet: bool,
     prepare: Callable[[Signals], tuple[Job, TrainState]],
+    notes: Sequence[str] = (),
     changed: Settings | Literal[False] = False,
 ) -> TrainResult:
     """Train while holding the folder, listening to signals, and writing down how it ends."""
     signals = Signals()
     with directory.owned(made), screen_for(quiet) as screen:
+        for note in notes:
+            screen.tell(note)
         job, state = prepare(signals)
         if changed:
             directory.write_config(made, to_toml(changed.records, HEADING))

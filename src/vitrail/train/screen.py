@@ -61,6 +61,10 @@ class Screen:
 
     def warn(self, text: str) -> None:
         """Something a person should know."""
+        self.tell(f"warning: {text}")
+
+    def tell(self, text: str) -> None:
+        """A line that stays."""
 
     def show(self) -> None:
         """Bring what is seen up to date."""
@@ -96,9 +100,9 @@ class Lines(Screen):
         numbers = "  ".join(f"{name} {cell}" for name, cell in zip(COLUMNS, cells(row), strict=True) if cell)
         self.line(f"{numbers}  {row['images_per_second']:.0f} images/s{'  best so far' if improved else ''}")
 
-    def warn(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         """A line of its own."""
-        self.line(f"warning: {text}")
+        self.line(text)
 
     def show(self) -> None:
         """A line every few seconds."""
@@ -123,9 +127,9 @@ class Table(Screen):
         self.notes: list[str] = []
         self.live = Live(console=Console(stderr=True), refresh_per_second=4, get_renderable=self.render)
 
-    def warn(self, text: str) -> None:
-        """Above the table, where it stays."""
-        self.live.console.print(f"warning: {text}", style="yellow", markup=False)
+    def tell(self, text: str) -> None:
+        """Above the table."""
+        self.live.console.print(text, style="yellow" if text.startswith("warning") else None, markup=False)
 
     def render(self) -> RenderableType:
         """All there is to see."""

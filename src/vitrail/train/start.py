@@ -14,6 +14,7 @@ from vitrail.images.augment import Augment
 from vitrail.model.vit import VisionTransformer, build_empty
 from vitrail.runs import commit
 from vitrail.runs.directory import Run, log_event, tidy
+from vitrail.runs.signals import Signals
 from vitrail.settings import Layer, Settings, known_keys, resolve, stored
 from vitrail.train.adapters import learning_tensors
 from vitrail.train.arithmetic import Arithmetic, arithmetic_for
@@ -21,11 +22,11 @@ from vitrail.train.config import DataConfig, TrainConfig
 from vitrail.train.data import TrainingData, read_training_data, with_classes_of
 from vitrail.train.job import Job
 from vitrail.train.loss import loss_for
-from vitrail.train.memory import portion_that_fits
+from vitrail.train.memory import available, portion_that_fits, predicted
 from vitrail.train.optim import make_optimizer
 from vitrail.train.origin import starting_model
+from vitrail.train.presets import Preset, Start, advised, start_of
 from vitrail.train.settings import OWN, SECTIONS
-from vitrail.train.signals import Signals
 from vitrail.train.state import Progress, TrainState, read_facts, restore
 
 Record = TypeVar("Record", bound=Frozen)
@@ -38,6 +39,12 @@ class Plan:
     settings: Settings
     data: TrainingData
     model: VisionTransformer
+    notes: tuple[str, ...] = ()  # what was decided, for whoever started the run
+
+    @property
+    def start(self) -> Start:
+        """Where the weights come from."""
+        return start_of(self.record("train", TrainConfig).model)
 
     def record(self, name: str, kind: type[Record]) -> Record:
         """One section of the settings."""
@@ -46,16 +53,14 @@ class Plan:
         return record
 
 
-def make_plan(layers: Sequence[Layer]) -> Plan:
+def make_plan(layers: Sequence[Layer], preset: Preset = "none") -> Plan:
     """What was asked for, worked out: data read, model made, every value known."""
     refuse_unknown(layers)
-    own = resolve(OWN, [_only(layer, tuple(OWN)) for layer in layers]).records
-    train, where = own["train"], own["data"]
-    assert isinstance(train, TrainConfig)
-    assert isinstance(where, DataConfig)
-    if not train.model:
-        raise ConfigError("No model to start from was given.", "A checkpoint, or a name such as Ti/16.", "Use --model.")
+    train, where = own_sections(layers)
     data = read_training_data(where, train)
+    advice = advised(preset, layers, data)
+    layers = [advice.layer, *layers]
+    train, _ = own_sections(layers)
     asked = {key: value for layer in layers for key, value in _only(layer, ("model",)).values.items()}
     model = starting_model(
         train.model, {key.removeprefix("model."): value for key, value in asked.items()}, data.classes, train.seed
@@ -64,18 +69,34 @@ def make_plan(layers: Sequence[Layer]) -> Plan:
     settings = resolve(SECTIONS, [*base, *layers])
     preprocess = settings.records["preprocess"]
     model.preprocess = msgspec.convert(msgspec.to_builtins(preprocess), Preprocess)
-    return Plan(decided(settings, model), with_classes_of(data, model.labels), model)
+    settings, memory = decided(settings, model)
+    return Plan(settings, with_classes_of(data, model.labels), model, (*advice.notes, memory))
 
 
-def decided(settings: Settings, model: VisionTransformer) -> Settings:
-    """The same settings with what this machine decides written out, so that another would do the same sums."""
+def own_sections(layers: Sequence[Layer]) -> tuple[TrainConfig, DataConfig]:
+    """How to train and on what, which is known before any model is."""
+    own = resolve(OWN, [_only(layer, tuple(OWN)) for layer in layers]).records
+    train, where = own["train"], own["data"]
+    assert isinstance(train, TrainConfig)
+    assert isinstance(where, DataConfig)
+    return train, where
+
+
+def decided(settings: Settings, model: VisionTransformer) -> tuple[Settings, str]:
+    """The same settings with what this machine decides written out, so that another would do the same sums.
+
+    And a sentence about memory.
+    """
     train = settings.records["train"]
     assert isinstance(train, TrainConfig)
     arithmetic = arithmetic_for(train.precision, train.device)
     learning = learning_tensors(model, train)
     portion = portion_that_fits(model, learning, train, arithmetic, train.batch_size)
+    needed = predicted(model, learning, train, arithmetic.dtype, portion) / 2**30
+    free = available(arithmetic.device) / 2**30
+    said = f"memory: about {needed:.1f} GB for {portion} pictures at a time; {free:.1f} GB are free"
     train = replace(train, micro_batch=portion, precision=arithmetic.name)
-    return Settings({**settings.records, "train": train}, settings.origins)
+    return Settings({**settings.records, "train": train}, settings.origins), said
 
 
 def refuse_unknown(layers: Sequence[Layer]) -> None:
