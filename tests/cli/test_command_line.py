@@ -57,9 +57,9 @@ def test_every_command_explains_itself(name: str) -> None:
 
 
 def test_an_unknown_command_names_the_nearest_and_exits_2() -> None:
-    result = run("trcae")
+    result = run("inspcet")
     assert result.returncode == 2
-    assert "Did you mean trace?" in result.stderr
+    assert "Did you mean inspect?" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 3
 
 
