@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vitrail.config import Preprocess as Preprocess
     from vitrail.config import ViTConfig as ViTConfig
     from vitrail.errors import VitrailError as VitrailError
+    from vitrail.evaluate.evaluate import evaluate as evaluate
     from vitrail.explain.explain import explain as explain
     from vitrail.explain.figures import figures as figures
     from vitrail.explain.trace import trace as trace
@@ -38,6 +39,7 @@ HOMES = {
     "VitrailError": "vitrail.errors",
     "convert": "vitrail.checkpoint",
     "create": "vitrail.model.variants",
+    "evaluate": "vitrail.evaluate.evaluate",
     "explain": "vitrail.explain.explain",
     "figures": "vitrail.explain.figures",
     "inspect": "vitrail.checkpoint",
@@ -57,6 +59,7 @@ __all__ = [
     "VitrailError",
     "convert",
     "create",
+    "evaluate",
     "explain",
     "figures",
     "inspect",

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from vitrail.engines.base import Engine, EngineName, Precision
 from vitrail.engines.choose import open_engine
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.answering import Cost, Progress, Row, answer
 from vitrail.evaluate.metrics import Answered, Metrics, measure
-from vitrail.evaluate.ranking import Flags
 from vitrail.evaluate.resampling import DRAWS, SEED
+from vitrail.evaluate.task import Task, chosen_split, make_task
 from vitrail.images.decode import DEFAULT, Decoding
-from vitrail.images.folder import WHOLE, Dataset, Sample, read_data
-from vitrail.images.labels import match_labels
+from vitrail.images.folder import read_data
 
 if TYPE_CHECKING:
     from vitrail.model.vit import VisionTransformer
 
-SPLITS = ("val", "test", WHOLE)  # which one is taken where none is asked for
 MAX_BAD = 0.1
 BATCH = 16
 
@@ -45,6 +41,11 @@ class Evaluation:
         """The files that could not be read."""
         return tuple(row for row in self.rows if row.error)
 
+    @property
+    def good(self) -> tuple[Row, ...]:
+        """The files that were answered, in the order of their scores."""
+        return tuple(row for row in self.rows if row.place is not None)
+
     def __getitem__(self, name: str) -> float | None:
         """One measure by name: evaluation["top1"]."""
         return self.metrics.values[name].value
@@ -56,9 +57,11 @@ def evaluate(
     *,
     split: str | None = None,
     remap: bool | Mapping[str, str] = False,
+    labels_split: str = "",
     engine: EngineName = "auto",
     precision: Precision | None = None,
     batch_size: int = BATCH,
+    workers: int | None = None,
     max_bad: float = MAX_BAD,
     out: str | os.PathLike[str] | None = None,
     draws: int = DRAWS,
@@ -66,15 +69,17 @@ def evaluate(
     say: Callable[[str], None] = lambda line: None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """How good a model is on one split of labelled pictures; with `out`, a report and tables in that folder."""
+    """How good a model is on one split of labelled pictures; with `out`, a report and tables in that folder.
+
+    `labels_split="|"` is for pictures with several labels each, written as "cat|dog", and a yes-or-no per class.
+    """
+    refuse_inside(out, data)
     dataset = read_data(data)
-    split = split or default_split(dataset, data)
-    if split not in dataset.splits:
-        raise UsageError(f"{data} has no split {split!r}.", f"One of {', '.join(dataset.splits)}.", "")
+    split = chosen_split(dataset, split, data)
     opened = open_engine_for(model, engine=engine, precision=precision, batch=batch_size, say=say)
-    samples, targets, left_out = task(dataset, split, opened.card.labels, remap)
+    task = make_task(dataset, split, opened.card.labels, remap=remap, labels_split=labels_split)
     about = {"model": name_of(model), "data": os.fspath(data), "split": split, "skipped": dataset.skipped}
-    result = judge(opened, samples, targets, draws=draws, seed=seed, progress=progress, about=about, left_out=left_out)
+    result = judge(opened, task, workers=workers, draws=draws, seed=seed, progress=progress, about=about)
     if out is not None:
         from vitrail.evaluate.save import save
 
@@ -85,66 +90,42 @@ def evaluate(
 
 def judge(
     engine: Engine,
-    samples: Sequence[Sample],
-    targets: Flags,
+    task: Task,
     *,
-    several: bool = False,
     workers: int | None = None,
     decoding: Decoding = DEFAULT,
     draws: int = DRAWS,
     seed: int = SEED,
     progress: Progress | None = None,
     about: Mapping[str, Any] | None = None,
-    left_out: Mapping[str, int] | None = None,
 ) -> Evaluation:
-    """Answers and measures for samples whose right classes are known: `targets` has a row for each label number.
-
-    `several` is for models with one yes-or-no per class. What training calls at its end.
-    """
+    """Answers and measures for pictures whose right classes are known. What training calls at its end."""
     rows, answered, cost = answer(
-        engine, samples, targets, several=several, workers=workers, decoding=decoding, progress=progress
+        *(engine, task.samples, task.targets),
+        several=task.several,
+        workers=workers,
+        decoding=decoding,
+        progress=progress,
     )
     metrics = measure(answered, draws=draws, seed=seed)
-    return Evaluation(tuple(rows), answered, metrics, cost, about or {}, left_out or {})
-
-
-def task(
-    dataset: Dataset, split: str, labels: Sequence[str], remap: bool | Mapping[str, str]
-) -> tuple[tuple[Sample, ...], Flags, dict[str, int]]:
-    """The pictures to answer, the right class of each label in the model's numbers, and what is left out."""
-    if not labels:
-        raise UsageError("The model has no classes.", "A model with a classifier.", "Use vitrail embed for features.")
-    numbers = match_labels(dataset.classes, labels, remap=remap)
-    targets = np.zeros((len(numbers), len(labels)), bool)
-    for label, number in enumerate(numbers):
-        if number is not None:
-            targets[label, number] = True
-    counts = dataset.counts()
-    unknown = {dataset.classes[label]: 0 for label, number in enumerate(numbers) if number is None}
-    left_out = {name: counts[name][split] for name in unknown}
-    known = tuple(sample for sample in dataset.splits[split] if numbers[sample.label] is not None)
-    if not known:
-        raise DataError(f"No picture of {split} is of a class the model knows.", "At least one.", "")
-    return known, targets, left_out
-
-
-def default_split(dataset: Dataset, data: str | os.PathLike[str]) -> str:
-    """The split a model has not been trained on."""
-    for split in SPLITS:
-        if split in dataset.splits:
-            return split
-    raise DataError(
-        f"{data} has only a train split.", "A val or test split.", "Use --split train if that is what is meant."
-    )
+    return Evaluation(tuple(rows), answered, metrics, cost, about or {}, task.left_out)
 
 
 def open_engine_for(model: VisionTransformer | str | os.PathLike[str], **asked: Any) -> Engine:
-    """An engine for a model, or for a checkpoint."""
+    """An engine for a model, or for a checkpoint: one that was opened before is not even loaded."""
     if isinstance(model, str | os.PathLike):
-        from vitrail.checkpoint import load
+        from vitrail.checkpoint.place import files_of, locate
 
-        return open_engine(lambda: load(os.fspath(model)), **asked)
+        files = files_of(locate(os.fspath(model)))
+        return open_engine(lambda: loaded(model), files=files, **asked)
     return open_engine(model, **asked)
+
+
+def loaded(name: str | os.PathLike[str]) -> VisionTransformer:
+    """The model of a checkpoint; torch is imported only now."""
+    from vitrail.checkpoint import load
+
+    return load(os.fspath(name))
 
 
 def name_of(model: VisionTransformer | str | os.PathLike[str]) -> str:
@@ -153,6 +134,12 @@ def name_of(model: VisionTransformer | str | os.PathLike[str]) -> str:
         return os.fspath(model)
     origin = getattr(model, "origin", None)
     return origin.path if origin else "a model in memory"
+
+
+def refuse_inside(out: str | os.PathLike[str] | None, data: str | os.PathLike[str]) -> None:
+    """A report among the pictures would be taken for one of their classes the next time."""
+    if out is not None and Path(data).is_dir() and Path(out).resolve().is_relative_to(Path(data).resolve()):
+        raise UsageError(f"{out} is inside the data, {data}.", "A folder of its own.", "Choose another --out.")
 
 
 def check_bad(result: Evaluation, max_bad: float, out: str | os.PathLike[str] | None) -> None:
