@@ -18,6 +18,7 @@ from vitrail.images.reading import BadPicture
 from vitrail.images.wide import Array, Depth, scale
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 CropRule = Literal["torchvision", "hf"]
@@ -68,16 +69,21 @@ def affine(preprocess: Preprocess, depth: Depth = 8) -> tuple[NDArray[np.float32
     return (1 / (std * (2**depth - 1))).astype(np.float32), (-mean / std).astype(np.float32)
 
 
-def normalise(batch: Array, preprocess: Preprocess) -> Tensor:
-    """Integer pixels, batch x height x width x channels, to the model's input: batch x channels x height x width."""
+def normalise(batch: Array, preprocess: Preprocess, device: torch.device | str = "cpu") -> Tensor:
+    """Integer pixels, batch x height x width x channels, to the model's input: batch x channels x height x width.
+
+    They travel to the device as integers, a quarter of the bytes.
+    """
     import torch
 
     weight, shift = (
-        torch.from_numpy(values).view(-1, 1, 1) for values in affine(preprocess, 8 if batch.dtype == np.uint8 else 16)
+        torch.from_numpy(values).to(device).view(-1, 1, 1)
+        for values in affine(preprocess, 8 if batch.dtype == np.uint8 else 16)
     )
     batch = batch if batch.flags.writeable else batch.copy()  # torch has no read-only tensors, and warns
     # Contiguous before the arithmetic: torch would keep channels last and make every later layer stride.
-    images = torch.from_numpy(batch).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    images = torch.from_numpy(batch).to(device).permute(0, 3, 1, 2)
+    images = images.to(torch.float32, memory_format=torch.contiguous_format)
     return torch.addcmul(shift, images, weight, out=images)
 
 

@@ -9,7 +9,7 @@ from vitrail.images.augment import Augment
 from vitrail.images.decode import Decoding
 from vitrail.model.vit import VisionTransformer
 from vitrail.runs.directory import Run
-from vitrail.runs.signals import Signals
+from vitrail.runs.signals import Interrupted, Signals
 from vitrail.train.arithmetic import Arithmetic
 from vitrail.train.config import DataConfig, TrainConfig
 from vitrail.train.data import TrainingData
@@ -17,6 +17,18 @@ from vitrail.train.distributed import ALONE, World
 from vitrail.train.feed import MicroBatch, Reader, feed
 from vitrail.train.loss import Loss
 from vitrail.train.order import Key, Order, micro_batches
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a micro-batch belongs."""
+
+    step: int
+    portion: int  # of the step, counted over all processes: one process with portions of this size would have the same
+    last: bool  # of this process in this step
+
+
+Batches = Iterator[tuple[Place, MicroBatch]]
 
 
 @dataclass(frozen=True)
@@ -44,27 +56,33 @@ class Job:
         """Steps of the whole run."""
         return self.config.epochs * self.order.steps_per_epoch
 
-    def training_batches(self, model: VisionTransformer, step: int) -> Iterator[tuple[int, bool, MicroBatch]]:
-        """From a step to the end of the run: step number, whether it is the last portion of the step, the portion."""
-        portions: list[tuple[int, bool]] = []
+    def stop_if_asked(self) -> None:
+        """Raise Interrupted if any process was sent a signal: all of them leave together."""
+        number = self.world.most(self.signals.number)
+        if number:
+            raise Interrupted(number)
+
+    def training_batches(self, model: VisionTransformer, step: int) -> Batches:
+        """This process's pictures, from a step to the end of the run."""
+        places: list[Place] = []
 
         def planned() -> Iterator[list[Key]]:
             for number, keys in self.order.steps(step, self.steps):
                 several = micro_batches(keys, self.micro_batch, self.world.rank, self.world.size)
                 for index, keys_of_one in enumerate(several):
-                    portions.append((number, index == len(several) - 1))
+                    places.append(Place(number, self.world.rank * len(several) + index, index == len(several) - 1))
                     yield keys_of_one
 
         reader = self.reader(model, augment=self.augment)
-        for batch in feed(reader, planned(), self.data_config.workers, self.micro_batch):
-            yield (*portions.pop(0), batch)
+        for batch in feed(reader, planned(), self.data_config.workers, self.micro_batch, self.arithmetic.device):
+            yield places.pop(0), batch
 
     def validation_batches(self, model: VisionTransformer) -> Iterator[MicroBatch]:
         """This process's share of the validation pictures, in order."""
         mine = [Key(0, index) for index in range(self.world.rank, len(self.data.val), self.world.size)]
-        size = self.micro_batch
-        portions = (mine[start : start + size] for start in range(0, len(mine), size))
-        return feed(self.reader(model, augment=None), portions, self.data_config.workers, size)
+        size, share = self.micro_batch, -(-len(self.data.val) // self.world.size)
+        portions = (mine[start : start + size] for start in range(0, share, size))  # as many for every process
+        return feed(self.reader(model, augment=None), portions, self.data_config.workers, size, self.arithmetic.device)
 
     def reader(self, model: VisionTransformer, augment: Augment | None) -> Reader:
         """How a training picture (with augmentation) or a validation picture becomes pixels."""
