@@ -103,14 +103,16 @@ class Plot:
         self.text(self.left, self.top - 8, up, "name", "start")
         self.text(self.width - self.right, self.height - 5, across, "name", "end")
 
-    def line(self, points: Sequence[Point], kind: str) -> None:
-        """A line through values; a single one is a dot."""
+    def line(self, points: Sequence[Point], kind: str, told: str = "") -> None:
+        """A line through values, with words for the pointer; a single value is a dot."""
         places = [self.at(*point) for point in points]
+        title = f"<title>{safe(told)}</title>" if told else ""
         if len(places) == 1:
-            self.marks.append(f'<circle class="{kind}" cx="{places[0][0]:.1f}" cy="{places[0][1]:.1f}" r="3"/>')
+            x, y = places[0]
+            self.marks.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3">{title}</circle>')
         elif places:
             path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-            self.marks.append(f'<path class="line {kind}" d="M{path}"/>')
+            self.marks.append(f'<path class="line {kind}" d="M{path}">{title}</path>')
 
     def bar(self, across: Span, up: Span, kind: str, told: str = "") -> None:
         """A rectangle between values, with words for the pointer."""

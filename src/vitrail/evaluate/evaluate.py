@@ -35,6 +35,8 @@ class Evaluation:
     cost: Cost
     about: Mapping[str, Any] = field(default_factory=dict)  # model, data, split ... as a report shows them
     left_out: Mapping[str, int] = field(default_factory=dict)  # pictures of classes the model does not know
+    channels: int = 3  # how the pictures were read; a report reads some of them again
+    decoding: Decoding = DEFAULT
 
     @property
     def bad(self) -> tuple[Row, ...]:
@@ -108,7 +110,16 @@ def judge(
         progress=progress,
     )
     metrics = measure(answered, draws=draws, seed=seed)
-    return Evaluation(tuple(rows), answered, metrics, cost, about or {}, task.left_out)
+    return Evaluation(
+        rows=tuple(rows),
+        answered=answered,
+        metrics=metrics,
+        cost=cost,
+        about=about or {},
+        left_out=task.left_out,
+        channels=len(engine.card.preprocess.mean),
+        decoding=decoding,
+    )
 
 
 def open_engine_for(model: VisionTransformer | str | os.PathLike[str], **asked: Any) -> Engine:

@@ -14,8 +14,10 @@ import numpy as np
 
 from vitrail.checkpoint.atomic import replacing
 from vitrail.evaluate.calibration import probabilities
+from vitrail.evaluate.charts import alone
+from vitrail.evaluate.drawings import drawings
 from vitrail.evaluate.evaluate import Evaluation
-from vitrail.evaluate.report import page, plots
+from vitrail.evaluate.report import page
 
 BEST = 5  # classes per picture in predictions.csv
 COLUMNS = ("path", "status", "error", "width", "height", "target", "correct", "label", "index", "probability", "top5")
@@ -24,16 +26,17 @@ PER_CLASS = ("label", "pictures", "predicted", "right", "precision", "recall", "
 
 def save(evaluation: Evaluation, folder: Path, history: Sequence[Mapping[str, Any]] = ()) -> list[Path]:
     """report.html, metrics.json, the tables and the plots; the paths written. `history` is rows of results.csv."""
+    drawn = drawings(evaluation, history)
     contents: dict[str, Iterable[bytes]] = {
         "metrics.json": [encoded(as_data(evaluation)).encode() + b"\n"],
         "predictions.csv": csv_lines(COLUMNS, prediction_rows(evaluation)),
         "per_class.csv": csv_lines(PER_CLASS, class_cells(evaluation)),
         "bad_images.csv": csv_lines(("path", "reason"), ([row.path, row.error] for row in evaluation.bad)),
-        "report.html": [page(evaluation, history).encode()],
+        "report.html": [page(evaluation, drawn).encode()],
     }
     if not evaluation.answered.several:
         contents["confusion.csv"] = csv_lines(("true", "predicted", "pictures"), confusion_rows(evaluation))
-    contents |= {f"plots/{name}.svg": [drawing.encode()] for name, drawing in plots(evaluation, history).items()}
+    contents |= {f"plots/{name}.svg": [alone(drawing.svg).encode()] for name, drawing in drawn.items()}
     for name, parts in contents.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
