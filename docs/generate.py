@@ -25,6 +25,8 @@ def cli_page() -> str:
     for name in COMMANDS:
         command = importlib.import_module(COMMANDS[name][0]).command
         parts += [f"## vitrail {name}", _block(f"vitrail {name}", command)]
+        for inner, part in getattr(command, "commands", {}).items():
+            parts += [f"### vitrail {name} {inner}", _block(f"vitrail {name} {inner}", part)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -16,6 +16,8 @@ from vitrail.errors import VitrailError
 # name: (module, what `vitrail --help` says). A test compares these sentences with the commands' own.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("vitrail.cli.train", "Train a model on a folder of pictures."),
+    "predict": ("vitrail.cli.predict", "Name what is in pictures."),
+    "data": ("vitrail.cli.data", "Look into a data set before anything is learnt from it."),
     "trace": ("vitrail.cli.trace", "Walk a picture through a model, stage by stage."),
     "inspect": ("vitrail.cli.inspect", "Show what a checkpoint is."),
     "convert": ("vitrail.cli.convert", "Convert a checkpoint and prove that nothing was lost."),
@@ -23,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "figures": ("vitrail.cli.figures", "Draw the paper's figures for a checkpoint."),
     "prune": ("vitrail.cli.prune", "Take out the heads a model misses least."),
     "models": ("vitrail.cli.models", "List the models that can be created by name."),
+    "doctor": ("vitrail.cli.doctor", "Say what this machine is, what works on it, and what to do about the rest."),
     "completion": ("vitrail.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }
 
