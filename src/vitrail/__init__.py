@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vitrail.checkpoint import save as save
     from vitrail.config import Preprocess as Preprocess
     from vitrail.config import ViTConfig as ViTConfig
+    from vitrail.doctor.examine import doctor as doctor
     from vitrail.errors import VitrailError as VitrailError
     from vitrail.evaluate.evaluate import evaluate as evaluate
     from vitrail.explain.explain import explain as explain
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from vitrail.model.probe import Probe as Probe
     from vitrail.model.variants import create as create
     from vitrail.model.vit import VisionTransformer as VisionTransformer
+    from vitrail.predict.predict import predict as predict
     from vitrail.prune.prune import prune as prune
     from vitrail.prune.surgery import prune_heads as prune_heads
     from vitrail.train.run import train as train
@@ -39,11 +41,13 @@ HOMES = {
     "VitrailError": "vitrail.errors",
     "convert": "vitrail.checkpoint",
     "create": "vitrail.model.variants",
+    "doctor": "vitrail.doctor.examine",
     "evaluate": "vitrail.evaluate.evaluate",
     "explain": "vitrail.explain.explain",
     "figures": "vitrail.explain.figures",
     "inspect": "vitrail.checkpoint",
     "load": "vitrail.checkpoint",
+    "predict": "vitrail.predict.predict",
     "prune": "vitrail.prune.prune",
     "prune_heads": "vitrail.prune.surgery",
     "save": "vitrail.checkpoint",
@@ -59,11 +63,13 @@ __all__ = [
     "VitrailError",
     "convert",
     "create",
+    "doctor",
     "evaluate",
     "explain",
     "figures",
     "inspect",
     "load",
+    "predict",
     "prune",
     "prune_heads",
     "save",

@@ -16,19 +16,22 @@ CLEAR = "\r\x1b[2K"
 
 
 class Progress:
-    """Called with how many of how many are done."""
+    """Called with how many of how many are done; the first call, before the work, says where it begins."""
 
     def __init__(self, what: str, out: TextIO | None) -> None:
         self.what, self.out = what, out
         self.live = out is not None and out.isatty()
         self.began = self.shown = time.monotonic()
+        self.first: int | None = None
         self.drawn = False
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
+        if self.first is None:
+            self.first, self.began = done, now
         due = now - self.shown >= (REDRAW if self.live else EVERY)
         if self.out and due and now - self.began >= AFTER:
-            line = told(self.what, done, total, now - self.began)
+            line = told(self.what, done, total, now - self.began, self.first)
             self.out.write(f"{CLEAR}{line}" if self.live else f"{line}\n")
             self.out.flush()
             self.shown, self.drawn = now, self.live
@@ -53,8 +56,8 @@ def progress(what: str = "pictures", *, quiet: bool = False) -> Iterator[Progres
             sys.stderr.flush()
 
 
-def told(what: str, done: int, total: int, seconds: float) -> str:
-    """Done and total, so many a second, and the time that is left at this rate."""
-    rate = done / max(seconds, 1e-9)
-    left = f"  {timedelta(seconds=round((total - done) / rate))} left" if done else ""
+def told(what: str, done: int, total: int, seconds: float, first: int = 0) -> str:
+    """Done and total, so many a second since the first, and the time that is left at this rate."""
+    rate = (done - first) / max(seconds, 1e-9)
+    left = f"  {timedelta(seconds=round((total - done) / rate))} left" if rate else ""
     return f"{done:,}/{total:,} {what}  {rate:,.1f}/s{left}"
