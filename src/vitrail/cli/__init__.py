@@ -16,6 +16,7 @@ from vitrail.errors import VitrailError
 # name: (module, what `vitrail --help` says). A test compares these sentences with the commands' own.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("vitrail.cli.train", "Train a model on a folder of pictures."),
+    "evaluate": ("vitrail.cli.evaluate", "Measure a model on labelled pictures."),
     "predict": ("vitrail.cli.predict", "Name what is in pictures."),
     "data": ("vitrail.cli.data", "Look into a data set before anything is learnt from it."),
     "trace": ("vitrail.cli.trace", "Walk a picture through a model, stage by stage."),
