@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vitrail.cli.many import plain
 from vitrail.cli.options import json_option
 from vitrail.errors import DataError, SomeInputsBad
 
@@ -113,11 +114,6 @@ def told_group(group: Group) -> str:
 def counted(name: str, counts: dict[str, int]) -> str:
     """Counts in one line."""
     return f"{name}: " + (", ".join(f"{count:,} {kind}" for kind, count in counts.items()) or "none")
-
-
-def plain(text: str) -> str:
-    """Text for a terminal: control characters, which file names may have, as escapes."""
-    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
 
 
 def findings(found: DataReport) -> bool:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitrail.bulk.rows import item_name
+from vitrail.bulk.settings import PictureConfig
+from vitrail.bulk.stream import stream
 from vitrail.config import Frozen
-from vitrail.engines.base import Engine, Numbers
-from vitrail.errors import CheckpointError
+from vitrail.engines.base import Engine, Numbers, Outputs, Pictures
 from vitrail.evaluate.metrics import Answered
-from vitrail.evaluate.ranking import Flags
-from vitrail.images.decode import DEFAULT, Decoding
+from vitrail.evaluate.task import Task
 from vitrail.images.folder import Sample
-from vitrail.images.loader import File, batches
-from vitrail.images.reading import shown
+from vitrail.images.loader import File
 
 IN_MEMORY = 512 * 2**20  # bytes of scores; more are kept in a file without a name
-Progress = Callable[[int, int], None]  # so many of so many files are done
+Told = Callable[[int, int], None]  # so many of so many files are done
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Row:
     @property
     def path(self) -> str:
         """The file's name as every table can hold it."""
-        return shown(str(self.sample.item))
+        return item_name(self.sample.item)
 
 
 class Cost(Frozen, frozen=True, kw_only=True):
@@ -54,45 +54,40 @@ class Cost(Frozen, frozen=True, kw_only=True):
     peak_memory_mb: float  # of the whole process so far
 
 
+class Timed:
+    """An engine that knows how long it has worked."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.name, self.card, self.job, self.engine = engine.name, engine.card, engine.job, engine
+        self.seconds = 0.0
+
+    def run(self, pictures: Pictures) -> Outputs:
+        """What the engine says."""
+        began = time.perf_counter()
+        outputs = self.engine.run(pictures)
+        self.seconds += time.perf_counter() - began
+        return outputs
+
+
 def answer(
-    engine: Engine,
-    samples: Sequence[Sample],
-    targets: Flags,
-    *,
-    several: bool = False,
-    workers: int | None = None,
-    decoding: Decoding = DEFAULT,
-    progress: Progress | None = None,
+    engine: Engine, task: Task, pictures: PictureConfig, told: Told | None = None
 ) -> tuple[list[Row], Answered, Cost]:
-    """Every sample answered. `targets` has a row of right classes (in the model's numbers) for each label number."""
-    labels = tuple(engine.card.labels)
-    scores = table(len(samples), len(labels))
-    rows: list[Row] = []
-    began, busy, good = time.perf_counter(), 0.0, 0
-    found = batches(
-        [sample.item for sample in samples],
-        engine.card.preprocess,
-        batch_size=engine.job.batch,
-        workers=workers,
-        depth=engine.job.depth,
-        options=decoding,
-    )
-    for batch in found:
-        started = time.perf_counter()
-        if batch.good:
-            logits = engine.run(batch.pixels).logits
-            assert logits is not None
-            check_finite(logits, batch.good)
-            scores[good : good + len(logits)] = logits if several else log_probabilities(logits)
-        busy += time.perf_counter() - started
+    """Every picture of a task answered, in order."""
+    samples, labels, timed = task.samples, tuple(engine.card.labels), Timed(engine)
+    scores, rows, good = table(len(samples), len(labels)), list[Row](), 0
+    began = time.perf_counter()
+    for batch, outputs in stream(timed, [sample.item for sample in samples], pictures):
+        if outputs.logits is not None:
+            logits = outputs.logits
+            scores[good : good + len(logits)] = logits if task.several else log_probabilities(logits)
         for file in batch.files:
             rows.append(row_of(samples[file.index], file, None if file.error else good))
             good += file.error is None
-        if progress:
-            progress(len(rows), len(samples))
+        if told:
+            told(len(rows), len(samples))
     seconds = time.perf_counter() - began
-    truth = targets[[row.sample.label for row in rows if row.place is not None]]
-    return rows, Answered(scores[:good], truth, labels, several), cost_of(engine, good, seconds, busy)
+    truth = task.targets[[row.sample.label for row in rows if row.place is not None]]
+    return rows, Answered(scores[:good], truth, labels, task.several), cost_of(timed, good, seconds)
 
 
 def row_of(sample: Sample, file: File, place: int | None) -> Row:
@@ -108,17 +103,6 @@ def log_probabilities(logits: Numbers) -> NDArray[np.float32]:
     return wide.astype(np.float32)
 
 
-def check_finite(logits: Numbers, files: Sequence[File]) -> None:
-    """Refuse answers that are no numbers: every measure would be quietly wrong."""
-    bad = ~np.isfinite(logits).all(axis=1)
-    if bad.any():
-        raise CheckpointError(
-            f"The model's answer for {shown(str(files[int(bad.argmax())].source))} is not finite.",
-            "A number for every class.",
-            "Try --precision exact; if that is no better, the weights are damaged: vitrail inspect.",
-        )
-
-
 def table(rows: int, cols: int) -> NDArray[np.float32]:
     """Room for every score: in memory, or behind it on the disk."""
     if rows * cols * 4 <= IN_MEMORY:
@@ -127,7 +111,7 @@ def table(rows: int, cols: int) -> NDArray[np.float32]:
         return np.memmap(file, np.float32, "w+", shape=(rows, cols))
 
 
-def cost_of(engine: Engine, good: int, seconds: float, busy: float) -> Cost:
+def cost_of(engine: Timed, good: int, seconds: float) -> Cost:
     """What it took, per picture."""
     return Cost(
         engine=engine.name,
@@ -136,7 +120,7 @@ def cost_of(engine: Engine, good: int, seconds: float, busy: float) -> Cost:
         threads=engine.job.threads,
         seconds=round(seconds, 3),
         pictures_per_second=round(good / max(seconds, 1e-9), 2),
-        engine_pictures_per_second=round(good / max(busy, 1e-9), 2),
+        engine_pictures_per_second=round(good / max(engine.seconds, 1e-9), 2),
         peak_memory_mb=round(peak_memory() / 2**20, 1),
     )
 

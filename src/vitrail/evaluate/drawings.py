@@ -55,13 +55,13 @@ def reliability(metrics: Metrics) -> Drawing:
     for one in metrics.bins:
         if one.answers:
             told = f"{one.answers:,} answers: {one.confidence:.1%} sure, {one.accuracy:.1%} right"
-            upper.bar((one.low, one.high), (0, one.accuracy), "right faint", told)
             low, high = sorted((one.accuracy, one.confidence))
-            upper.bar((one.low, one.high), (low, high), "wrong faint", told)
+            upper.bar((one.low, one.high), (0, low), "right faint", told)
+            upper.bar((one.low, one.high), (low, high), "wrong" if high > one.accuracy else "glass", told)
             lower.bar((one.low, one.high), (0, one.answers), "right", told)
     upper.ideal([(0, 0), (1, 1)])
     says = (
-        "As often right as sure would be the dashed line; red is what lies between. "
+        "On the dashed line a model is as often right as it is sure. Red: surer than right; gold: right more often. "
         f"{temperature_says(metrics.temperature)}"
     )
     return Drawing("Calibration", chart([upper, lower], 1, "Calibration: accuracy by confidence"), says)

@@ -1,4 +1,9 @@
-"""vitrail.evaluate: a model and labelled pictures to everything there is to say about its answers."""
+"""vitrail.evaluate: a model and labelled pictures to everything there is to say about its answers.
+
+result = vitrail.evaluate(model, "flowers")              # model: in memory, or the name of a checkpoint
+result["top1"], result.metrics.values["top1"].low        # a measure, and where its 95% interval begins
+vitrail.evaluate("runs/flowers", "flowers", out="runs/report")   # report.html and tables
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,19 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vitrail.bulk.running import Running
+from vitrail.bulk.settings import BATCH, EngineConfig, PictureConfig
 from vitrail.engines.base import Engine, EngineName, Precision
-from vitrail.engines.choose import open_engine
+from vitrail.engines.for_model import ModelLike, name_of
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate.answering import Cost, Progress, Row, answer
+from vitrail.evaluate.answering import Cost, Row, Told, answer
 from vitrail.evaluate.metrics import Answered, Metrics, measure
 from vitrail.evaluate.resampling import DRAWS, SEED
-from vitrail.evaluate.task import Task, chosen_split, make_task
-from vitrail.images.decode import DEFAULT, Decoding
-from vitrail.images.folder import read_data
-
-if TYPE_CHECKING:
-    from vitrail.model.vit import VisionTransformer
+from vitrail.evaluate.task import Asked, Task, task_for
 
 MAX_BAD = 0.1
-BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Evaluation:
     about: Mapping[str, Any] = field(default_factory=dict)  # model, data, split ... as a report shows them
     left_out: Mapping[str, int] = field(default_factory=dict)  # pictures of classes the model does not know
     channels: int = 3  # how the pictures were read; a report reads some of them again
-    decoding: Decoding = DEFAULT
+    pictures: PictureConfig = field(default_factory=PictureConfig)
 
     @property
     def bad(self) -> tuple[Row, ...]:
@@ -54,97 +55,76 @@ class Evaluation:
 
 
 def evaluate(
-    model: VisionTransformer | str | os.PathLike[str],
+    model: ModelLike,
     data: str | os.PathLike[str],
     *,
     split: str | None = None,
     remap: bool | Mapping[str, str] = False,
     labels_split: str = "",
+    out: str | os.PathLike[str] | None = None,
+    max_bad: float = MAX_BAD,
     engine: EngineName = "auto",
     precision: Precision | None = None,
     batch_size: int = BATCH,
-    workers: int | None = None,
-    max_bad: float = MAX_BAD,
-    out: str | os.PathLike[str] | None = None,
+    threads: int = 0,
+    reading: PictureConfig | None = None,
+    fields: Mapping[str, Any] | None = None,
     draws: int = DRAWS,
     seed: int = SEED,
-    say: Callable[[str], None] = lambda line: None,
-    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    told: Told | None = None,
 ) -> Evaluation:
     """How good a model is on one split of labelled pictures; with `out`, a report and tables in that folder.
 
     `labels_split="|"` is for pictures with several labels each, written as "cat|dog", and a yes-or-no per class.
+    The intervals come from `draws` samples of the pictures, which follow from `seed`.
     """
-    refuse_inside(out, data)
-    dataset = read_data(data)
-    split = chosen_split(dataset, split, data)
-    opened = open_engine_for(model, engine=engine, precision=precision, batch=batch_size, say=say)
-    task = make_task(dataset, split, opened.card.labels, remap=remap, labels_split=labels_split)
-    about = {"model": name_of(model), "data": os.fspath(data), "split": split, "skipped": dataset.skipped}
-    result = judge(opened, task, workers=workers, draws=draws, seed=seed, progress=progress, about=about)
+    how = EngineConfig(name=engine, precision=precision, batch_size=batch_size, threads=threads)
+    running = Running(model, fields or {}, how, reading or PictureConfig(), say)
+    asked = Asked(data, split, remap, labels_split)
+    result = evaluated(running, asked, out=out, draws=draws, seed=seed, told=told)
+    check_bad(result, max_bad, out)
+    return result
+
+
+def evaluated(
+    running: Running,
+    asked: Asked,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    told: Told | None = None,
+) -> Evaluation:
+    """The same, of a model as it is to be run; the report is written however many pictures are bad."""
+    refuse_inside(out, asked.data)
+    dataset, split = asked.read()
+    engine = running.open()
+    task = task_for(dataset, split, engine.card.labels, asked)
+    about = {"model": name_of(running.model), "data": os.fspath(asked.data), "split": split, "skipped": dataset.skipped}
+    result = judge(engine, task, running.pictures, about=about, draws=draws, seed=seed, told=told)
     if out is not None:
         from vitrail.evaluate.save import save
 
         save(result, Path(out))
-    check_bad(result, max_bad, out)
     return result
 
 
 def judge(
     engine: Engine,
     task: Task,
+    pictures: PictureConfig,
     *,
-    workers: int | None = None,
-    decoding: Decoding = DEFAULT,
+    about: Mapping[str, Any],
     draws: int = DRAWS,
     seed: int = SEED,
-    progress: Progress | None = None,
-    about: Mapping[str, Any] | None = None,
+    told: Told | None = None,
 ) -> Evaluation:
     """Answers and measures for pictures whose right classes are known. What training calls at its end."""
-    rows, answered, cost = answer(
-        *(engine, task.samples, task.targets),
-        several=task.several,
-        workers=workers,
-        decoding=decoding,
-        progress=progress,
-    )
+    rows, answered, cost = answer(engine, task, pictures, told)
     metrics = measure(answered, draws=draws, seed=seed)
-    return Evaluation(
-        rows=tuple(rows),
-        answered=answered,
-        metrics=metrics,
-        cost=cost,
-        about=about or {},
-        left_out=task.left_out,
-        channels=len(engine.card.preprocess.mean),
-        decoding=decoding,
-    )
-
-
-def open_engine_for(model: VisionTransformer | str | os.PathLike[str], **asked: Any) -> Engine:
-    """An engine for a model, or for a checkpoint: one that was opened before is not even loaded."""
-    if isinstance(model, str | os.PathLike):
-        from vitrail.checkpoint.place import files_of, locate
-
-        files = files_of(locate(os.fspath(model)))
-        return open_engine(lambda: loaded(model), files=files, **asked)
-    return open_engine(model, **asked)
-
-
-def loaded(name: str | os.PathLike[str]) -> VisionTransformer:
-    """The model of a checkpoint; torch is imported only now."""
-    from vitrail.checkpoint import load
-
-    return load(os.fspath(name))
-
-
-def name_of(model: VisionTransformer | str | os.PathLike[str]) -> str:
-    """What a report calls the model."""
-    if isinstance(model, str | os.PathLike):
-        return os.fspath(model)
-    origin = getattr(model, "origin", None)
-    return origin.path if origin else "a model in memory"
+    channels = len(engine.card.preprocess.mean)
+    return Evaluation(tuple(rows), answered, metrics, cost, about, task.left_out, channels, pictures)
 
 
 def refuse_inside(out: str | os.PathLike[str] | None, data: str | os.PathLike[str]) -> None:

@@ -25,20 +25,20 @@ MEASURES = {
     "f1_macro": Measure("F1, mean of classes", "high", "Harmonic mean of precision and recall."),
     "precision_macro": Measure("precision, mean of classes", "high", "Of the answers of a class, the right ones."),
     "recall_macro": Measure("recall, mean of classes", "high", "Of the pictures of a class, those that are found."),
-    "f1_weighted": Measure("F1, by pictures", "high", "The mean over classes, each as heavy as it has pictures."),
-    "precision_weighted": Measure("precision, by pictures", "high", "The same for precision."),
-    "recall_weighted": Measure("recall, by pictures", "high", "The same for recall."),
+    "f1_weighted": Measure("F1, by pictures", "high", "The mean over classes, each as heavy as its pictures are many."),
+    "precision_weighted": Measure("precision, by pictures", "high", "Each class as heavy as its pictures are many."),
+    "recall_weighted": Measure("recall, by pictures", "high", "Each class as heavy as its pictures are many."),
     "f1_micro": Measure("F1, all answers", "high", "Over all answers, whatever their class."),
-    "precision_micro": Measure("precision, all answers", "high", "The same for precision."),
-    "recall_micro": Measure("recall, all answers", "high", "The same for recall."),
+    "precision_micro": Measure("precision, all answers", "high", "Over all answers, whatever their class."),
+    "recall_micro": Measure("recall, all answers", "high", "Over all answers, whatever their class."),
     "auroc_macro": Measure(
         "AUROC, mean of classes", "high", "The chance that a picture of a class scores above one of another.", False
     ),
     "map": Measure("average precision, mean of classes", "high", "The area under precision against recall.", False),
     "ece": Measure("calibration error", "low", "How far confidence is from accuracy, on average."),
-    "ece_scaled": Measure("calibration error, scaled", "low", "The same with the temperature that fits best."),
+    "ece_scaled": Measure("calibration error, scaled", "low", "With temperatures fitted on the other half."),
     "nll": Measure("loss", "low", "Negative log-likelihood: the surprise at the right class.", False),
-    "nll_scaled": Measure("loss, scaled", "low", "The same with the temperature that fits best.", False),
+    "nll_scaled": Measure("loss, scaled", "low", "With temperatures fitted on the other half.", False),
     "brier": Measure("Brier score", "low", "The squared distance of the probabilities from the truth.", False),
 }
 SAME_WHERE_ONE_CLASS = ("precision_micro", "recall_micro", "f1_micro", "recall_weighted")  # each is top-1 again

@@ -254,7 +254,7 @@ def pictures(evaluation: Evaluation, chosen: Sequence[int]) -> Iterator[dict[str
     """Each picture with its right classes and what the model said."""
     answered, good = evaluation.answered, evaluation.good
     chances = probabilities(answered.scores[list(chosen)], answered.several)
-    seen = thumbnails([good[place].sample.item for place in chosen], evaluation.channels, evaluation.decoding)
+    seen = thumbnails([good[place].sample.item for place in chosen], evaluation.channels, evaluation.pictures.decoding)
     for place, chance, source in zip(chosen, chances, seen, strict=True):
         best = np.argsort(-chance, kind="stable")[:ANSWERS].tolist()
         truth = answered.truth[place]

@@ -92,5 +92,5 @@ for (const input of document.querySelectorAll("input.filter")) {
 
 const worst = document.getElementById("worst");
 if (worst) worst.append(...data.worst.map((place) => figure(data.pictures[place])));
-const first = document.querySelector(".pairs [data-cell], .miss [data-cell]");
+const first = document.querySelector(".pairs [data-cell]") ?? document.querySelector(".miss [data-cell]");
 if (first) show(first.dataset.cell);
