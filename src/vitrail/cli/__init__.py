@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("vitrail.cli.explain", "Show why a model answers as it does."),
     "figures": ("vitrail.cli.figures", "Draw the paper's figures for a checkpoint."),
     "prune": ("vitrail.cli.prune", "Take out the heads a model misses least."),
+    "recipe": ("vitrail.cli.recipe", "List the recipes that come with vitrail, or show one."),
     "models": ("vitrail.cli.models", "List the models that can be created by name."),
     "doctor": ("vitrail.cli.doctor", "Say what this machine is, what works on it, and what to do about the rest."),
     "completion": ("vitrail.cli.completion", "Print the shell completion script for bash, zsh or fish."),
