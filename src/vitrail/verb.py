@@ -5,7 +5,7 @@ the function of the same name does, and that function's module is imported only 
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,17 @@ def answers_as(package: str, home: str) -> None:
             return getattr(import_module(home), verb)(*args, **options)
 
     sys.modules[package].__class__ = Verb
+
+
+def method(home: str) -> Callable[..., Any]:
+    """A method that is a verb: `model.predict(pictures)` is `vitrail.predict(model, pictures)`."""
+    verb = home.rpartition(".")[2]
+
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        return getattr(import_module(home), verb)(self, *args, **options)
+
+    call.__name__, call.__doc__ = verb, f"`vitrail.{verb}` of this model."
+    return call
 
 
 def looks_up(package: str, homes: Mapping[str, str]) -> None:

@@ -44,6 +44,10 @@ def test_one_picture_is_one_prediction_however_it_is_given(model, tmp_path):
         assert (found.width, found.height, found.status) == (40, 40, "ok")
 
 
+def test_a_model_predicts_by_itself(model):
+    assert model.predict(photo(1), **EXACT) == vitrail.predict(model, photo(1), **EXACT)
+
+
 def test_what_stands_for_several_pictures_gives_several(model, photos, monkeypatch):
     images = [photo(number) for number in range(3)]
     expected = [by_hand(model, image)[0][0] for image in images]

@@ -19,6 +19,7 @@ from vitrail.model.probe import SILENT, Probe
 from vitrail.model.shapes import Images, Kept, Logits, Tokens
 from vitrail.model.stem import Stem
 from vitrail.model.tokens import TokenEmbedding
+from vitrail.verb import method
 
 
 class VisionTransformer(nn.Module):
@@ -43,6 +44,8 @@ class VisionTransformer(nn.Module):
     def features(self, images: Images, probe: Probe = SILENT) -> Tokens:
         """Every token after the final norm: prefix tokens first, then patches row by row."""
         return self.encode(images, probe, keep=None)
+
+    predict = method("vitrail.predict.predict")  # pictures to classes: model.predict("cat.jpg")
 
     def encode(self, images: Images, probe: Probe, keep: int | None) -> Kept:
         grid = self.stem(images, probe)

@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vitrail.errors import UsageError
+from vitrail.errors import EnvironmentProblem, UsageError
 
 
 @contextmanager
 def held(path: Path, taken: str) -> Iterator[None]:
     """Hold this file; where another process does, `taken` says so."""
-    with path.open("ab") as file:
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{path} cannot be opened ({error.strerror}).", "A folder that can be written to.", "Free some space."
+        ) from None
+    with file:
         try:
             _lock(file.fileno())
         except OSError:
