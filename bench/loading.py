@@ -15,7 +15,7 @@ from bench.interleave import table
 # What each contestant runs, after its imports: {path} is the checkpoint in that library's own layout. One number per
 # model is read from every parameter, so that nothing is left unread behind a lazy map.
 CONTESTANTS = {
-    "vitrail": ("import vitrail, vitrail.checkpoint", "model = vitrail.checkpoint.load({path!r})"),
+    "vitrail": ("from vitrail.checkpoint import load", "model = load({path!r})"),
     "transformers": (
         "import bench.peers; from transformers import ViTForImageClassification",
         "model = ViTForImageClassification.from_pretrained({path!r}).eval()",

@@ -87,6 +87,18 @@ def test_transforms_do_what_their_names_say():
     assert torch.equal(transforms.read("qkv_by_head", packed, SIZES)[4:8], packed[12:16])
 
 
+def test_parts_that_lie_end_to_end_are_joined_without_a_copy():
+    whole = torch.arange(24.0).view(6, 4)
+    first, second, third = whole.split(2)
+    found = transforms.joined((first, second, third))
+    assert torch.equal(found, whole)
+    assert found.data_ptr() == whole.data_ptr()
+    for apart in ([second, first], [first, third], [first.clone(), second], [first[:, :2], second[:, :2]]):
+        found = transforms.joined(apart)
+        assert torch.equal(found, torch.cat(apart))
+        assert found.data_ptr() != apart[0].data_ptr()
+
+
 def test_a_transform_that_needs_a_size_says_which():
     with pytest.raises(CheckpointError, match="patch_size"):
         transforms.read("patch_chw", numbered(5, 24), Sizes())

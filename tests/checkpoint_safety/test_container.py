@@ -167,6 +167,26 @@ def test_saving_over_the_file_a_model_was_loaded_from_leaves_the_model_as_it_was
     assert float(container.read(path).tensors["a"][0]) == 2
 
 
+def test_neighbours_of_one_shape_share_a_map_that_goes_when_the_last_of_them_goes(tmp_path):
+    path = tmp_path / "w.safetensors"
+    written = {name: torch.full((2**18,), float(number)) for number, name in enumerate("qkv")}
+    container.write_safetensors(path, {**written, "other": torch.ones(2**19)})
+    tensors = container.read(path).tensors
+    assert len({tensor.untyped_storage().data_ptr() for tensor in tensors.values()}) == 2
+    tensors["q"] += 1  # in memory, not in the file
+    assert torch.equal(tensors["k"], written["k"])
+    assert torch.equal(container.read(path).tensors["q"], written["q"])
+
+
+def test_an_infinity_in_a_shared_map_is_blamed_on_its_tensor(tmp_path):
+    path = tmp_path / "w.safetensors"
+    tensors = {name: torch.ones(2**18) for name in "qkv"}
+    tensors["k"][77] = float("inf")
+    container.write_safetensors(path, tensors)
+    with pytest.raises(CheckpointError, match="tensor 'k' holds NaN or infinity, first at element 77 of 262,144"):
+        container.read(path)
+
+
 def test_many_large_tensors_do_not_use_up_the_descriptors(tmp_path):
     path = tmp_path / "w.safetensors"
     container.write_safetensors(path, {f"t{number}": torch.ones(2**18) for number in range(40)})

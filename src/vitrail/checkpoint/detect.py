@@ -58,12 +58,9 @@ def detect(tensors: Mapping[str, Tensor], tables: Iterable[Table] | None = None,
 
 def _candidates(tables: tuple[Table, ...], tensors: Mapping[str, Tensor]) -> list[tuple[Table, str]]:
     """Tables with prefixes: those whose patch projection is there; if none has it, those that know most keys."""
-    choices = [
-        (table, prefix)
-        for table in tables
-        for prefix in table.prefixes
-        if not prefix or any(key.startswith(prefix) for key in tensors)
-    ]
+    prefixes = {prefix for table in tables for prefix in table.prefixes}
+    there = {prefix for prefix in prefixes if any(key.startswith(prefix) for key in tensors)}
+    choices = [(table, prefix) for table in tables for prefix in table.prefixes if prefix in there]
     likely = [(table, prefix) for table, prefix in choices if _patches(table, prefix) in tensors]
     skeletons = {skeleton(key): key for key in tensors}
 

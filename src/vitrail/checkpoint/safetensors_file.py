@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -48,6 +49,7 @@ TEXT, ODD_NUMBER = re.compile(STRING), re.compile(rb"[-+.eE]")  # -0, 1.0 and 1e
 EMPTY = re.compile(rb"\{" + SPACE + rb"\}" + SPACE)
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Place = tuple[Entry, int]  # a tensor, and the offset of its bytes in the file
 T = TypeVar("T")
 
 
@@ -64,7 +66,7 @@ def looks_like(head: bytes) -> bool:
     return len(head) > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= MAX_HEADER
 
 
-def directory(source: Source) -> tuple[dict[str, tuple[Entry, int]], dict[str, str]]:
+def directory(source: Source) -> tuple[dict[str, Place], dict[str, str]]:
     """Every tensor with the place of its bytes in the file, in file order, and the metadata."""
     if source.size < 10:
         raise source.refuse(f"is {source.size} bytes long.", "A safetensors file has at least 10.")
@@ -127,9 +129,9 @@ def _refuse_repeated_keys(source: Source, value: bytes, name: str) -> None:
         raise source.refuse("repeats a key.", "Every key is given once.", tensor=name)
 
 
-def _place(source: Source, declared: dict[str, Declared], start: int) -> dict[str, tuple[Entry, int]]:
+def _place(source: Source, declared: dict[str, Declared], start: int) -> dict[str, Place]:
     """Tensors lie end to end from the header to the end of the file: no gap, no overlap, nothing left over."""
-    placed: dict[str, tuple[Entry, int]] = {}
+    placed: dict[str, Place] = {}
     end = 0
     for name, tensor in sorted(declared.items(), key=lambda item: item[1].data_offsets):
         if tensor.dtype not in DTYPES:
@@ -159,35 +161,53 @@ def _place(source: Source, declared: dict[str, Declared], start: int) -> dict[st
 def read(source: Source, *, allow_nonfinite: bool) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """All tensors and the metadata."""
     placed, metadata = directory(source)
-    large = [name for name, (entry, offset) in placed.items() if _worth_mapping(entry, offset)]
-    mapped = set(large[: max(0, source.maps_allowed())])
+    runs = list(_runs(placed.values()))
+    worth = [number for number, run in enumerate(runs) if _worth_mapping(run[0])]
+    to_map = set(worth[: max(0, source.maps_allowed())])
 
-    def load_one(name: str) -> torch.Tensor:
-        entry, offset = placed[name]
-        if name in mapped:
+    def load_run(number: int) -> list[torch.Tensor]:
+        if number in to_map:
             with suppress(OSError):  # some file systems cannot be mapped
-                return _mapped(source, entry, offset, allow_nonfinite=allow_nonfinite)
-        return load(source, entry, Cursor(source, offset).fill, allow_nonfinite=allow_nonfinite)
+                return _mapped(source, runs[number], allow_nonfinite=allow_nonfinite)
+        return [
+            load(source, entry, Cursor(source, offset).fill, allow_nonfinite=allow_nonfinite)
+            for entry, offset in runs[number]
+        ]
 
-    return dict(zip(placed, each(load_one, list(placed), source.size), strict=True)), metadata
+    loaded = each(load_run, range(len(runs)), source.size)
+    return dict(zip(placed, chain.from_iterable(loaded), strict=True)), metadata
 
 
-def _worth_mapping(entry: Entry, offset: int) -> bool:
+def _runs(places: Iterable[Place]) -> Iterator[list[Place]]:
+    """The tensors one by one, but neighbours of one shape together: they share a map, and can be joined in place.
+
+    So are the queries, keys and values of a layer in the files we write. A quarter of a model is not copied then.
+    """
+    for _, alike in groupby(places, key=lambda place: (place[0].dtype, place[0].shape)):
+        run = list(alike)
+        yield from [run] if _worth_mapping(run[0]) else ([place] for place in run)
+
+
+def _worth_mapping(place: Place) -> bool:
+    entry, offset = place
     return entry.nbytes >= WORTH_MAPPING and offset % entry.dtype.itemsize == 0
 
 
-def _mapped(source: Source, entry: Entry, offset: int, *, allow_nonfinite: bool) -> torch.Tensor:
-    """The tensor as a private view of the file, in a map of its own: it is freed when this tensor is."""
-    flat = source.map(offset, entry.nbytes)
-    raw = flat.numpy()
-    for start in range(0, entry.nbytes, CHUNK):
-        check_values(source, entry, raw[start : start + CHUNK], start, allow_nonfinite=allow_nonfinite)
-    return flat.view(entry.dtype).view(entry.shape)
+def _mapped(source: Source, run: Sequence[Place], *, allow_nonfinite: bool) -> list[torch.Tensor]:
+    """The tensors as private views of the file, in a map of their own: it is freed when they are."""
+    (first, offset), tensors = run[0], []
+    flat = source.map(offset, first.nbytes * len(run))
+    for (entry, _), mapped in zip(run, flat.split(first.nbytes), strict=True):
+        raw = mapped.numpy()
+        for start in range(0, entry.nbytes, CHUNK):
+            check_values(source, entry, raw[start : start + CHUNK], start, allow_nonfinite=allow_nonfinite)
+        tensors.append(mapped.view(entry.dtype).view(entry.shape))
+    return tensors
 
 
 def write(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
-    """The same tensors give the same bytes: sorted by type width and name, as the reference library lays them out."""
-    order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    """The same tensors give the same bytes: wide numbers first, so that each is aligned, else in the order given."""
+    order = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
     header: dict[str, object] = {METADATA: dict(sorted(metadata.items()))} if metadata else {}
     end = 0
     for name in order:
