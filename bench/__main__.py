@@ -19,6 +19,7 @@ SECTIONS = {
     "last_block": ("bench.model", "The last block computes only the pooled token"),
     "pruning": ("bench.model", "Pruned heads"),
     "loading": ("bench.loading", "Loading L/16"),
+    "explaining": ("bench.explain", "Looking inside, ViT-B/16"),
     "inference": ("bench.inference", "Inference, ViT-B/16 at 224"),
 }
 HEADER = """# Measured

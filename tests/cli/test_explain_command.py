@@ -53,7 +53,9 @@ def test_json_is_one_document_with_a_row_per_picture(pictures: Path, tmp_path: P
     rows = json.loads(result.stdout)["images"]
     assert [row["status"] for row in rows] == ["ok", "ok", "error", "ok"]
     assert rows[0]["target"] == 2
-    assert set(rows[0]["views"]["relevance"]["scores"]) == {"deletion", "insertion", "road"}
+    measures = {"deletion", "insertion", "road", "total"}
+    assert set(rows[0]["views"]["relevance"]["scores"]) == set(rows[0]["random_order"]) == measures
+    assert -1 <= rows[0]["views"]["relevance"]["agreement_with_shuffled"] <= 1
     assert rows[2]["error"].startswith("empty")
     assert [Path(path).name for path in rows[3]["files"]] == ["0003-c.npz"]
 

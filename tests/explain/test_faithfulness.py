@@ -13,11 +13,12 @@ from scipy.ndimage import gaussian_filter
 from scipy.sparse.linalg import spsolve
 
 from vitrail.explain.attention import rollout
+from vitrail.explain.explain import explain
 from vitrail.explain.faithfulness import faithfulness, random_maps, ranked
 from vitrail.explain.impute import NOISE, imputed
 from vitrail.explain.perturb import blurred, occlusion
 from vitrail.explain.relevance import relevance
-from vitrail.explain.sanity import cascade, mean_ranks, sanity, spearman
+from vitrail.explain.sanity import cascade, mean_ranks, sanity, spearman, wholly_shuffled
 
 
 def solved_by_scipy(picture: np.ndarray, hole: np.ndarray) -> np.ndarray:
@@ -188,3 +189,18 @@ def test_a_map_that_only_sees_the_picture_is_caught_and_one_that_sees_the_model_
     assert honest.stages[0] == "head"
     blind = sanity(reader, images, rollout, stages=1)  # reads no class: the head may be shuffled at will
     assert torch.allclose(blind.agreement[0], torch.ones((), dtype=torch.float64))
+
+
+def test_scores_come_with_those_of_a_random_order_and_of_a_shuffled_models_map(reader: Any, digits: Any) -> None:
+    images = digits[0][1400:1403]
+    for one in explain(reader, images, ["relevance", "norms"], scores=True, batch_size=2):
+        assert one.chance is not None
+        assert one.views["norms"].scores is None  # a length is no importance
+        scores, agreement = one.views["relevance"].scores, one.views["relevance"].agreement
+        assert scores is not None
+        assert agreement is not None
+        assert scores.total > one.chance.total
+        assert abs(agreement) < 0.9
+        assert abs(one.chance.road) < 0.5
+    whole = wholly_shuffled(reader)
+    assert not any(torch.equal(a, b) for a, b in zip(reader.parameters(), whole.parameters(), strict=True) if a.std())

@@ -195,3 +195,16 @@ def test_pixels_belong_to_the_patch_they_are_cut_into(config: ViTConfig) -> None
     if config.resnet is None:
         theirs = np.kron(cells[0].numpy(), np.ones(config.patch_size))
         assert np.array_equal(pixels[0].numpy(), theirs)
+
+
+@pytest.mark.parametrize(("size", "windows"), [(64, 64), (256, 256), (592, 169)])
+def test_large_grids_are_covered_in_larger_windows_so_that_occlusion_ends(size: int, windows: int) -> None:
+    config = tiny_config(image_size=(size, size), patch_size=(size // 8, size // 8) if size == 64 else 16)
+    covered: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "vitrail.explain.perturb.lost",
+            lambda model, image, target, before, masks, fill: covered.append(len(masks)) or masks[0].float(),  # type: ignore[func-returns-value]
+        )
+        occlusion(random_model(config), random_images(config, batch=1))
+    assert covered == [windows]

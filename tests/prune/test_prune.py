@@ -21,7 +21,7 @@ from vitrail.cli.prune import command
 from vitrail.errors import UsageError
 from vitrail.explain.relevance import relevance
 from vitrail.prune.budget import Budget, budget_of, by_layer, counts_to_try, least_important, share_of
-from vitrail.prune.curve import Point, chosen, interleaved
+from vitrail.prune.curve import Point, change, chosen, interleaved, unmeasurable
 from vitrail.prune.prune import Pruned, head_order, prune
 from vitrail.prune.recover import recover
 from vitrail.prune.save import save
@@ -204,11 +204,11 @@ def test_budgets_that_cannot_be_met_are_refused(asked: Any, words: str) -> None:
 
 
 def points() -> list[Point]:
-    base = Point(0, 0.90, 0.3, 10.0, 1.0, 0.9, 1.1, 100)
+    base = Point(0, 0.90, 0.3, 0.0, 0.0, 0.0, 10.0, 1.0, 0.9, 1.1, 100)
     return [
         base,
         *(
-            changed(base, heads=n, quality=q, speed=s)
+            changed(base, heads=n, quality=q, change=q - 0.9, change_low=q - 0.92, change_high=q - 0.88, speed=s)
             for n, q, s in ((4, 0.91, 1.1), (8, 0.88, 1.3), (12, 0.896, 1.5), (16, 0.5, 1.9))
         ),
     ]
@@ -220,6 +220,30 @@ def test_a_budget_chooses_its_point() -> None:
     assert chosen(points(), Budget(max_drop=0.0)).heads == 4  # type: ignore[union-attr]
     assert chosen(points(), Budget(speed=1.25)).heads == 8  # type: ignore[union-attr]
     assert chosen(points(), Budget(speed=3.0)) is None
+    assert chosen(points()[2:3], Budget(max_drop=1.0)) is None
+
+
+def test_no_measurable_loss_ends_where_the_interval_leaves_zero_behind() -> None:
+    assert unmeasurable(points()).heads == 12
+    early = [points()[0], changed(points()[1], change_high=-0.01), *points()[2:]]
+    assert unmeasurable(early).heads == 0  # what recovers by luck further on does not count
+
+
+def test_the_interval_of_a_change_is_over_images_and_paired() -> None:
+    same = change(torch.zeros(50, dtype=torch.double))
+    assert same == (0.0, 0.0, 0.0)  # two models that agree everywhere differ by nothing, whatever their accuracy
+    flips = torch.zeros(400, dtype=torch.double)
+    flips[:40], flips[40:60] = -1, 1
+    mean, low, high = change(flips)
+    half = 1.96 * flips.std().item() / 20
+    assert mean == pytest.approx(-0.05)
+    assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.006)
+
+
+def test_a_drop_that_is_passed_at_once_is_told_with_the_least(reader: Any, digits: Any) -> None:
+    images, labels = digits[0][1400:1480], digits[1][1400:1480]
+    with pytest.raises(UsageError, match="Every number of heads costs more"):
+        prune(reader, images, labels, layers=2, max_drop=0.0, points=2)
 
 
 def test_heads_are_ordered_across_layers_and_those_gone_are_left_out() -> None:

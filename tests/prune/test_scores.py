@@ -32,7 +32,7 @@ from vitrail.prune.scores import (
 )
 from vitrail.prune.smaller import prune_layers, prune_neurons
 from vitrail.prune.surgery import prune_heads
-from vitrail.prune.task import Task, answers, neighbours_agree, task_for
+from vitrail.prune.task import Task, answers, neighbour_agrees, task_for
 
 KINDS: dict[str, ViTConfig] = {
     "plain": tiny_config(),
@@ -264,8 +264,8 @@ def test_features_are_measured_by_how_far_they_move_or_by_their_neighbours() -> 
     labelled = task_for(model, images, torch.tensor([0, 0, 0, 1, 1, 1]))
     assert labelled.measure == "nearest neighbour has the same label"
     features = torch.tensor([[1.0, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]])
-    assert neighbours_agree(features, torch.tensor([0, 0, 1, 1])) == 1.0
-    assert neighbours_agree(features, torch.tensor([0, 1, 0, 1])) == 0.0
+    assert neighbour_agrees(features, torch.tensor([0, 0, 1, 1])).tolist() == [1, 1, 1, 1]
+    assert neighbour_agrees(features, torch.tensor([0, 1, 0, 1])).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vitrail.cli.options import config_options, json_option
+from vitrail.cli.progress import progress
 from vitrail.errors import SomeInputsBad, UsageError
 
 if TYPE_CHECKING:
@@ -105,17 +107,25 @@ def explained_rows(
 ) -> Iterator[dict[str, Any]]:
     """Explain, write and report every picture; one row each, also for those that cannot be read."""
     from vitrail.explain.explain import explain_files
+    from vitrail.explain.methods import known_methods
     from vitrail.explain.save import check_formats
     from vitrail.runs.directory import next_free
 
     check_formats(formats)
     folder = out or next_free(Path("runs/explain"))
-    results = explain_files(model, items, method, target=target, scores=scores, **options)
-    for file, result in results:
-        row = report(file, result, folder, formats)
-        if not quiet:
-            click.echo(spelled(row))
-        yield row
+    one_by_one = scores or "occlusion" in known_methods(method)  # each picture takes hundreds of passes: show it soon
+    results = explain_files(
+        model, items, method, target=target, scores=scores, batch_size=1 if one_by_one else 8, **options
+    )
+    listed = sys.stdout.isatty() and not quiet  # the rows themselves tell how far it is
+    with progress("pictures", quiet=listed) as told:
+        told(0, len(items))
+        for done, (file, result) in enumerate(results, 1):
+            row = report(file, result, folder, formats)
+            if not quiet:
+                click.echo(spelled(row))
+            told(done, len(items))
+            yield row
 
 
 def report(file: File, result: Explained | None, folder: Path, formats: Sequence[str]) -> dict[str, Any]:
@@ -139,13 +149,21 @@ def spelled(row: dict[str, Any]) -> str:
         return f"{row['path']}: {row['error']}"
     answer = "features" if row["label"] is None else f"{row['label']} {row['confidence']:.1%}"
     page = next((path for path in row["files"] if path.endswith(".html")), row["files"][0] if row["files"] else "")
-    measured = [
-        f"  {name}: deletion {view['scores']['deletion']:.3f}, insertion {view['scores']['insertion']:.3f}, "
-        f"ROAD {view['scores']['road']:+.3f}"
-        for name, view in row["views"].items()
-        if "scores" in view
+    measured = {name: view for name, view in row["views"].items() if "scores" in view}
+    lines = [
+        f"{scores_line(name, view['scores'])}, as a shuffled model's map: {view['agreement_with_shuffled']:+.2f}"
+        for name, view in measured.items()
     ]
-    return "\n".join([f"{row['path']}: {answer} -> {page}", *measured])
+    if "random_order" in row:
+        lines.append(scores_line("a random order", row["random_order"]))
+    return "\n".join([f"{row['path']}: {answer} -> {page}", *lines])
+
+
+def scores_line(name: str, scores: dict[str, float]) -> str:
+    """One map's faithfulness."""
+    return (
+        f"  {name}: deletion {scores['deletion']:.3f}, insertion {scores['insertion']:.3f}, ROAD {scores['road']:+.3f}"
+    )
 
 
 def method_options(layer: int | None, head: int | None, query: str | None, pairs: Sequence[str]) -> dict[str, Any]:
@@ -179,7 +197,8 @@ def ranking(
 
     images, _ = tensors(model, even_sample(items, sample), least=2)
     names = "all" if tuple(method) == ("relevance",) else method
-    return compare(model, images, names, target=target)
+    with progress("methods") as told:
+        return compare(model, images, names, target=target, progress=told)
 
 
 def show_ranking(ranks: list[Rank], as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vitrail.cli.options import config_options, json_option
+from vitrail.cli.progress import progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,14 +58,16 @@ def command(
     check_formats(kinds)
     first = build(allocate=True)
     second = model_from_arguments(against, {}, None, ())[1](allocate=True) if against else None
-    made = figures(
-        first,
-        sampled(first, data, images),
-        against=second,
-        against_images=None if second is None else sampled(second, data, images),
-        titles=(model, against or ""),
-        examples=examples,
-    )
+    with progress() as told:
+        made = figures(
+            first,
+            sampled(first, data, images),
+            against=second,
+            against_images=None if second is None else sampled(second, data, images),
+            titles=(model, against or ""),
+            examples=examples,
+            progress=told,
+        )
     paths = [str(path) for path in made.save(out or next_free(Path("runs/figures")), kinds)]
     click.echo(json.dumps({**made.data(), "files": paths}, indent=1) if as_json else "\n".join(paths))
 

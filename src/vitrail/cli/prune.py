@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vitrail.cli.options import config_options, json_option
+from vitrail.cli.progress import progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,19 +82,21 @@ def command(
 
     whole = build(allocate=True)
     pictures, labels = sampled(whole, data, images)
-    found = prune(
-        *(whole, pictures, labels),
-        heads=heads,
-        max_drop=max_drop,
-        speed=speed,
-        layers=layers,
-        neurons=neurons,
-        score=score,  # type: ignore[arg-type]
-        rounds=rounds,
-        recover=recover,
-        batch_size=batch_size,
-        seed=seed,
-    )
+    with progress("models measured", quiet=as_json) as told:
+        found = prune(
+            *(whole, pictures, labels),
+            heads=heads,
+            max_drop=max_drop,
+            speed=speed,
+            layers=layers,
+            neurons=neurons,
+            score=score,  # type: ignore[arg-type]
+            rounds=rounds,
+            recover=recover,
+            batch_size=batch_size,
+            seed=seed,
+            progress=told,
+        )
     paths = [str(path) for path in save(found, out or next_free(Path("runs/prune")))]
     if as_json:
         click.echo(encoded({**as_data(found), "files": paths}))
@@ -140,28 +143,33 @@ def is_labelled(path: Path) -> bool:
 
 def show(found: Pruned, paths: list[str]) -> None:
     """The curve as a table, then what was chosen."""
-    from vitrail.prune.curve import Point
+    from vitrail.prune.curve import Point, Quality, unmeasurable
+
+    def quality(name: str, point: Quality) -> str:
+        points = f"{100 * point.change:+.1f} [{100 * point.change_low:+.1f}, {100 * point.change_high:+.1f}]"
+        return f"{name:>10} {point.heads:6.0f} {point.quality:9.1%} {points:>21} {point.loss:8.4f}"
 
     def row(name: str, point: Point) -> str:
         speed = f"{point.speed:.2f}x [{point.speed_low:.2f}, {point.speed_high:.2f}]"
-        return (
-            f"{name:>10} {point.heads:6.0f} {point.quality:9.1%} {point.loss:8.4f} {point.milliseconds:9.1f} "
-            f"{speed:>20} {point.parameters:12,}"
-        )
+        return f"{quality(name, point)} {point.milliseconds:9.1f} {speed:>20} {point.parameters:12,}"
 
     click.echo(
-        f"quality: {found.measure}; heads by {found.score}; speed: median and quartiles of turns beside the whole model"
+        f"quality: {found.measure}; change: in points, with its 95% interval over pictures; heads by {found.score}; "
+        "speed: median and quartiles of turns beside the whole model"
     )
     click.echo(
-        f"{'':10} {'heads':>6} {'quality':>9} {'loss':>8} {'ms/batch':>9} {'times as fast':>20} {'parameters':>12}"
+        f"{'':10} {'heads':>6} {'quality':>9} {'change':>21} {'loss':>8} {'ms/batch':>9} {'times as fast':>20} "
+        f"{'parameters':>12}"
     )
     for point, chance in zip(found.curve, found.chance, strict=True):
         click.echo(row("", point))
-        click.echo(f"{'random':>10} {chance.heads:6.0f} {chance.quality:9.1%} {chance.loss:8.4f}")
+        click.echo(quality("random", chance))
     click.echo(row("before", found.before))
     click.echo(row("after", found.after))
     if found.layers or found.neurons:
         click.echo(f"taken out first: blocks {found.layers or 'none'}, {found.neurons} neurons of each MLP")
+    free = unmeasurable(found.curve)
+    click.echo(f"no loss that these pictures can measure: up to {free.heads} heads")
     taken = ", ".join(f"layer {layer}: {heads}" for layer, heads in found.removed.items())
     click.echo(f"heads taken out: {taken or 'none'}")
     click.echo("\n".join(paths))

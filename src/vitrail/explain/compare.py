@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitrail.errors import UsageError
-from vitrail.explain.faithfulness import Scores, faithfulness, random_maps
+from vitrail.explain.faithfulness import Scores, faithfulness, per_patch, random_maps
 from vitrail.explain.methods import RANKED, known_methods, run
-from vitrail.explain.perturb import to_cells
 from vitrail.explain.record import evaluating, size_of
-from vitrail.explain.sanity import sanity
+from vitrail.explain.sanity import spearman, wholly_shuffled
 from vitrail.explain.target import Asked, asked_of, target_of
 from vitrail.model.vit import VisionTransformer
 
@@ -68,8 +67,12 @@ def compare(
     steps: int = 10,
     batch_size: int = 8,
     seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Rank]:
-    """Rank methods by mean faithfulness on normalised images, best first, the random baseline among them."""
+    """Rank methods by mean faithfulness on normalised images, best first, the random baseline among them.
+
+    `progress` is told how many of how many methods are measured.
+    """
     if len(images) < 2:
         raise UsageError(f"{len(images)} picture to compare on.", "At least 2; 50 give useful intervals.", "")
     names = [name for name in known_methods(method) if name in RANKED]
@@ -78,14 +81,19 @@ def compare(
         found = [target_of(model, model(some), None) for some in torch.split(images, batch_size)]
     if target is None and found[0].classes is not None:
         target = torch.cat([one.classes for one in found if one.classes is not None]).tolist()
+    shuffled = wholly_shuffled(model, seed)
     chance = measured(model, images, random_maps(len(images), grid, seed), target, steps, seed)
     ranks = [rank("random", chance, chance, 0.0, 0.0, seed)]
-    for name in names:
+    for done, name in enumerate(names):
+        if progress:
+            progress(done, len(names))
         started = time.perf_counter()
         maps = maps_of(name, model, images, target, batch_size)
         seconds = (time.perf_counter() - started) / len(images)
         scores = measured(model, images, maps, target, steps, seed)
-        ranks.append(rank(name, scores, chance, agreement(name, model, images[:batch_size], target), seconds, seed))
+        other = maps_of(name, shuffled, images[:batch_size], asked_of(target, 0, batch_size), batch_size)
+        agreement = float(spearman(maps[:batch_size].flatten(1), other.flatten(1)).mean())
+        ranks.append(rank(name, scores, chance, agreement, seconds, seed))
     return sorted(ranks, key=lambda one: -one.total.mean)
 
 
@@ -98,15 +106,8 @@ def maps_of(name: str, model: VisionTransformer, images: Tensor, target: Asked, 
             wanted = target_of(model, model(some), asked_of(target, start, len(some)))
         maps = run(name, model, some, wanted, {})
         assert isinstance(maps, Tensor)
-        found.append(to_cells(maps, model.config) if maps.shape[1:] == images.shape[2:] else maps)
+        found.append(per_patch(model, some, maps))
     return torch.cat(found)
-
-
-def agreement(name: str, model: VisionTransformer, images: Tensor, target: Asked) -> float:
-    """How far the maps of the model and of its shuffled copy agree, for the same classes."""
-    asked = asked_of(target, 0, len(images))
-    result = sanity(model, images, lambda other, some: maps_of(name, other, some, asked, len(some)), stages=1)
-    return float(result.agreement[-1].mean())
 
 
 def measured(

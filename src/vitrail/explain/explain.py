@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitrail.config import Pair, Preprocess
-from vitrail.explain.faithfulness import faithfulness
-from vitrail.explain.methods import METHODS, RANKED, View, check_options, known_methods, views
+from vitrail.explain.faithfulness import Scores
+from vitrail.explain.methods import METHODS, View, check_options, known_methods, views
 from vitrail.explain.record import evaluating, size_of
-from vitrail.explain.target import Asked, Target, asked_of, target_of
+from vitrail.explain.scored import with_scores
+from vitrail.explain.target import Asked, asked_of, target_of
 from vitrail.images.decode import Source
 from vitrail.images.loader import File, batches
 from vitrail.images.reading import BadPicture, shown
@@ -33,6 +34,7 @@ class Explained:
     """One picture: what the model saw (height x width x 3), what it answered, and each method's view of why.
 
     `target` and `label` are the class that is explained; None for a model without classes, whose own features are.
+    `chance` is what a random order scores on this picture, where scores were asked for.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Explained:
     confidence: float
     top: list[tuple[str, float]]
     views: dict[str, View]
+    chance: Scores | None = None
 
 
 def explain(
@@ -57,7 +60,8 @@ def explain(
 ) -> list[Explained]:
     """Explain each picture (normalised tensors, paths, Pillow pictures, arrays) by one or more methods, or "all".
 
-    `target` is a class by number or label (None: the one predicted). `scores` measures each map's faithfulness.
+    `target` is a class by number or label (None: the one predicted). `scores` measures how far to
+    trust each map, beside a random order.
     `options` go to the methods that take them (layer, head, query, fuse, keep, discard, steps, window ...).
     """
     if isinstance(images, Tensor):
@@ -142,22 +146,14 @@ def explained(
         target = target_of(model, outputs, asked)
         confidence, tops = target.confidence(outputs).tolist(), top_answers(model, outputs)
     found = views(model, images, methods, target, options)
+    chance: Sequence[Scores | None] = [None] * len(images)
     if scores:
-        add_scores(model, images, target, found)
+        found, chance = with_scores(model, images, target, found, options)
     classes = [None] * len(images) if target.classes is None else target.classes.tolist()
     labels = [None if one is None else model.labels[one] for one in classes]
     grid = model.config.grid_for(size_of(images))
-    rows = zip(names, pictures, classes, labels, confidence, tops, found, strict=True)
+    rows = zip(names, pictures, classes, labels, confidence, tops, found, chance, strict=True)
     return [Explained(name, picture, grid, *rest) for name, picture, *rest in rows]
-
-
-def add_scores(model: VisionTransformer, images: Tensor, target: Target, found: list[dict[str, View]]) -> None:
-    """Measure the faithfulness of every map."""
-    asked = None if target.classes is None else target.classes.tolist()
-    for name in [name for name in found[0] if name in RANKED]:
-        maps = torch.from_numpy(np.stack([view[name].values for view in found]))
-        for view, measured in zip(found, faithfulness(model, images, maps, target=asked), strict=True):
-            view[name] = replace(view[name], scores=measured)
 
 
 def top_answers(model: VisionTransformer, outputs: Tensor) -> list[list[tuple[str, float]]]:

@@ -41,12 +41,16 @@ def faithfulness(
     """One map per image (per patch or per pixel) to its scores; `steps` is how often each curve is looked at."""
     with evaluating(model):
         wanted = target_of(model, model(images), target)
-    if maps.shape[1:] == images.shape[2:] != model.config.grid_for(size_of(images)):
-        maps = to_cells(maps, model.config)
     return [
         scored(model, image[None], one, wanted.each(torch.tensor([i])), steps, seed)
-        for i, (image, one) in enumerate(zip(images, maps, strict=True))
+        for i, (image, one) in enumerate(zip(images, per_patch(model, images, maps), strict=True))
     ]
+
+
+def per_patch(model: VisionTransformer, images: Tensor, maps: Tensor) -> Tensor:
+    """Maps over patches as they are; maps over pixels summed over each patch."""
+    over_pixels = maps.shape[1:] == images.shape[2:] != model.config.grid_for(size_of(images))
+    return to_cells(maps, model.config) if over_pixels else maps
 
 
 def random_maps(images: int, grid: tuple[int, int], seed: int = 0) -> Tensor:

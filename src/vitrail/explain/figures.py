@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
+Progress = Callable[[int, int], None]  # so many of so many pictures are measured
 ENOUGH = 128  # images for a mean attention distance
 
 
@@ -114,24 +115,33 @@ def figures(
     titles: Sequence[str] = ("model", "against"),
     examples: int = 6,
     batch_size: int = 8,
+    progress: Progress | None = None,
 ) -> Figures:
     """Filters, position similarity, attention distance and examples, from normalised images (None: the first two).
 
     `against_images` are the same pictures as the second checkpoint takes them, where it takes them differently.
+    `progress` is told how many of how many pictures are measured, for one checkpoint after the other.
     """
     if images is not None and not len(images):
         raise UsageError("There are no images.", f"At least 1; {ENOUGH} for distances that can be compared.", "")
-    numbers = [measured(titles[0], model, images, examples, batch_size)]
+    numbers = [measured(titles[0], model, images, examples, batch_size, progress)]
     if against is not None:
         theirs = images if against_images is None else against_images
-        numbers.append(measured(titles[1], against, theirs, examples, batch_size))
+        numbers.append(measured(titles[1], against, theirs, examples, batch_size, progress))
     pictures = [] if images is None else seen_pictures(images[:examples], model.preprocess)
     return Figures(numbers, pictures)
 
 
-def measured(title: str, model: VisionTransformer, images: Tensor | None, examples: int, batch_size: int) -> Numbers:
+def measured(
+    title: str,
+    model: VisionTransformer,
+    images: Tensor | None,
+    examples: int,
+    batch_size: int,
+    progress: Progress | None,
+) -> Numbers:
     """One checkpoint's numbers."""
-    distances = None if images is None else mean_distances(model, images, batch_size)
+    distances = None if images is None else mean_distances(model, images, batch_size, progress)
     maps = (
         None
         if images is None

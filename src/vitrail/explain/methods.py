@@ -22,12 +22,16 @@ Kind = Literal["map", "signed", "colours", "blocks"]  # rows x cols; with a sign
 
 @dataclass(frozen=True)
 class View:
-    """What one method says about one picture. `notes` holds what is not an array, ready for JSON."""
+    """What one method says about one picture. `notes` holds what is not an array, ready for JSON.
+
+    Where it was measured (scored.py): how faithful the map is, and its rank correlation with a shuffled model's map.
+    """
 
     method: str
     kind: Kind
     values: NDArray[Any]
     scores: Scores | None = None
+    agreement: float | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 

@@ -51,14 +51,28 @@ def page(explained: Explained) -> str:
 def answers(explained: Explained) -> str:
     """What the model said, and what of it is explained."""
     if explained.label is None:
-        return "<p>The model has no classes: the views explain the direction of the picture's own features.</p>"
+        return (
+            "<p>The model has no classes: the views explain the direction of the picture's own features.</p>"
+            + chance(explained)
+        )
     rows = "".join(
         f'<tr><td>{escape(label)}</td><td><meter value="{chance:.4f}"></meter></td><td class="n">{chance:.1%}</td></tr>'
         for label, chance in explained.top
     )
     return (
         f"<p>Explained: <strong>{escape(explained.label)}</strong> ({explained.confidence:.1%})</p>"
-        f"<table>{rows}</table>"
+        f"<table>{rows}</table>{chance(explained)}"
+    )
+
+
+def chance(explained: Explained) -> str:
+    """What any order of patches scores on this picture: a map that does no better says nothing."""
+    if explained.chance is None:
+        return ""
+    scores = explained.chance
+    return (
+        f'<p class="quiet">A random order of patches scores deletion {scores.deletion:.3f}, '
+        f"insertion {scores.insertion:.3f}, ROAD {scores.road:+.3f} on this picture.</p>"
     )
 
 
@@ -84,6 +98,8 @@ def measures(view: View) -> str:
             f"Deletion {view.scores.deletion:.3f} (low is good), insertion {view.scores.insertion:.3f}, "
             f"ROAD {view.scores.road:+.3f} (high is good)."
         )
+    if view.agreement is not None:
+        parts.append(f"Rank correlation with the same map of a shuffled model: {view.agreement:+.2f} (near 0 is good).")
     return f'<span class="quiet">{" ".join(parts)}</span>'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -96,10 +97,20 @@ def patch_places(config: ViTConfig, grid: Pair) -> Tensor:
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, 1)
 
 
-def mean_distances(model: VisionTransformer, images: Tensor, batch_size: int = 8) -> Distances:
+def mean_distances(
+    model: VisionTransformer,
+    images: Tensor,
+    batch_size: int = 8,
+    progress: Callable[[int, int], None] | None = None,
+) -> Distances:
     """The mean over images with its interval (normal approximation; the paper averages over many images)."""
+    found = []
     with evaluating(model):
-        each = torch.cat([attention_distances(model, some) for some in torch.split(images, batch_size)])
+        for some in torch.split(images, batch_size):
+            found.append(attention_distances(model, some))
+            if progress:
+                progress(len(found) * batch_size, len(images))
+    each = torch.cat(found)
     mean = each.mean(0)
     half = 1.96 * each.std(0) / len(each) ** 0.5 if len(each) > 1 else torch.full_like(mean, torch.inf)
     return Distances(mean, mean - half, mean + half, len(each))

@@ -15,6 +15,7 @@ from vitrail.explain.target import Asked, Target, target_of
 from vitrail.model.vit import VisionTransformer
 
 BATCH = 32  # covered pictures per forward pass
+ALONG = 16  # windows along the longer side by default: each of their square costs a forward pass
 
 
 def occlusion(
@@ -22,15 +23,19 @@ def occlusion(
     images: Tensor,
     *,
     target: Asked = None,
-    window: int = 1,
-    stride: int = 1,
+    window: int | None = None,
+    stride: int | None = None,
     fill: float = 0.0,
 ) -> Tensor:
     """How much confidence is lost when a window of patches is covered (Zeiler and Fergus, 2014), rows x cols each.
 
-    A patch gets the mean over the windows that cover it. `fill` is a normalised value: 0 is the mean colour.
+    A patch gets the mean over the windows that cover it. `window` and `stride` are in patches; None is as many as
+    make 16 windows along the longer side (one on small grids), side by side. `fill` is a normalised value: 0 is the
+    mean colour.
     """
-    windows = window_masks(model.config.grid_for(size_of(images)), window, stride)
+    grid = model.config.grid_for(size_of(images))
+    window = -(-max(grid) // ALONG) if window is None else window
+    windows = window_masks(grid, window, window if stride is None else stride)
     with evaluating(model):
         outputs = model(images)
         wanted = target_of(model, outputs, target)

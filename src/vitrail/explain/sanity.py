@@ -58,6 +58,12 @@ def cascade(model: VisionTransformer, stages: int, seed: int) -> Iterator[tuple[
     yield "everything", shuffled
 
 
+def wholly_shuffled(model: VisionTransformer, seed: int = 0) -> VisionTransformer:
+    """A copy that has learnt nothing: the end of the cascade."""
+    *_, (_, shuffled) = cascade(model, 1, seed)
+    return shuffled
+
+
 def shuffle(module: nn.Module, generator: torch.Generator) -> None:
     """Every parameter keeps its values, in another order: what was learnt is gone, the scale is not."""
     with torch.no_grad():

@@ -14,6 +14,7 @@ from vitrail.checkpoint.atomic import replacing
 from vitrail.errors import UsageError, did_you_mean
 from vitrail.explain.draw import drawn, png, svg
 from vitrail.explain.explain import Explained
+from vitrail.explain.faithfulness import Scores
 from vitrail.explain.page import page
 
 FORMATS = ("png", "svg", "npz", "json", "html")
@@ -77,6 +78,7 @@ def as_data(explained: Explained, values: bool = True) -> dict[str, Any]:
         "label": explained.label,
         "confidence": round(explained.confidence, 6),
         "top": [{"label": label, "probability": round(chance, 6)} for label, chance in explained.top],
+        **({"random_order": _scores_data(explained.chance)} if explained.chance else {}),
         "views": {name: _view_data(view, values) for name, view in explained.views.items()},
     }
 
@@ -86,5 +88,11 @@ def _view_data(view: Any, values: bool) -> dict[str, Any]:
     if values:
         data["values"] = np.round(view.values.astype(np.float64), 7).tolist()
     if view.scores:
-        data["scores"] = {name: round(getattr(view.scores, name), 6) for name in ("deletion", "insertion", "road")}
+        data["scores"] = _scores_data(view.scores)
+    if view.agreement is not None:
+        data["agreement_with_shuffled"] = round(view.agreement, 4)
     return data | ({"notes": view.notes} if view.notes else {})
+
+
+def _scores_data(scores: Scores) -> dict[str, float]:
+    return {name: round(getattr(scores, name), 6) for name in ("deletion", "insertion", "road", "total")}

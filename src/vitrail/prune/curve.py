@@ -11,20 +11,27 @@ import torch
 from torch import Tensor
 
 from vitrail.model.vit import VisionTransformer
-from vitrail.prune.budget import Budget, Head, by_layer
-from vitrail.prune.surgery import prune_heads
+from vitrail.prune.budget import Budget
 from vitrail.prune.task import Task, answers
 
+DRAWS = 2000  # bootstrap samples of images
 ROUNDS = 7  # turns of the timing; a speed is the median of the turns' ratios
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How well a model with `heads` fewer heads does the task."""
+    """How well a model with `heads` fewer heads does the task.
+
+    `change` is the quality's difference from the model's before, image by image, with its 95% bootstrap interval: while
+    it holds zero, nothing that these images can measure was lost.
+    """
 
     heads: int
     quality: float
     loss: float
+    change: float
+    change_low: float
+    change_high: float
 
 
 @dataclass(frozen=True)
@@ -38,22 +45,30 @@ class Point(Quality):
     parameters: int
 
 
-def curve(
-    model: VisionTransformer, order: Sequence[Head], counts: Sequence[int], task: Task, rounds: int = ROUNDS
-) -> list[Point]:
-    """Take out the first 0, n, m ... heads of the order, and measure each model beside the whole one."""
-    return [beside(model, prune_heads(model, by_layer(order[:count])), count, task, rounds) for count in counts]
+@dataclass(frozen=True)
+class Whole:
+    """What every smaller model is measured against: the model before, and its quality on each image of the task."""
+
+    model: VisionTransformer
+    task: Task
+    qualities: Tensor
 
 
-def beside(model: VisionTransformer, smaller: VisionTransformer, heads: int, task: Task, rounds: int = ROUNDS) -> Point:
+def whole_of(model: VisionTransformer, task: Task) -> Whole:
+    """The model before, measured once."""
+    return Whole(model, task, task.qualities(answers(model, task)))
+
+
+def beside(whole: Whole, smaller: VisionTransformer, heads: int, rounds: int = ROUNDS) -> Point:
     """One smaller model, timed in turns with the whole one; no more than two models are in memory."""
-    reference, seconds = interleaved([model, smaller], task.images[: task.batch_size], rounds)
-    return measured(smaller, heads, task, seconds, reference)
+    images = whole.task.images[: whole.task.batch_size]
+    reference, seconds = interleaved([whole.model, smaller], images, rounds)
+    return measured(whole, smaller, heads, seconds, reference)
 
 
-def measured(model: VisionTransformer, heads: int, task: Task, seconds: list[float], reference: list[float]) -> Point:
+def measured(whole: Whole, model: VisionTransformer, heads: int, seconds: list[float], reference: list[float]) -> Point:
     """One point of the curve."""
-    found = quality_of(model, heads, task)
+    found = quality_of(whole, model, heads)
     ratios = [slow / fast for slow, fast in zip(reference, seconds, strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
     return Point(
@@ -66,22 +81,31 @@ def measured(model: VisionTransformer, heads: int, task: Task, seconds: list[flo
     )
 
 
-def quality_of(model: VisionTransformer, heads: int, task: Task) -> Quality:
-    """How well the model does the task."""
-    outputs = answers(model, task)
-    return Quality(heads, task.quality(outputs), float(task.losses(outputs, slice(None)).mean()))
+def quality_of(whole: Whole, model: VisionTransformer, heads: int) -> Quality:
+    """How well the model does the task, and how much better or worse than the whole one."""
+    outputs = answers(model, whole.task)
+    each = whole.task.qualities(outputs)
+    loss = float(whole.task.losses(outputs, slice(None)).mean())
+    return Quality(heads, float(each.mean()), loss, *change(each - whole.qualities))
 
 
-def chance_curve(
-    model: VisionTransformer, orders: Sequence[Sequence[Head]], counts: Sequence[int], task: Task
-) -> list[Quality]:
-    """Quality when heads go in random orders, averaged over those. Their speed is that of any others."""
-    found = []
-    for count in counts:
-        each = [quality_of(prune_heads(model, by_layer(order[:count])), count, task) for order in orders]
-        quality, loss = (statistics.fmean(getattr(one, name) for one in each) for name in ("quality", "loss"))
-        found.append(Quality(count, quality, loss))
-    return found
+def change(differences: Tensor) -> tuple[float, float, float]:
+    """The mean over images and the middle 95% of the means of samples drawn with replacement."""
+    generator = torch.Generator().manual_seed(0)
+    picked = torch.randint(0, len(differences), (DRAWS, len(differences)), generator=generator)
+    low, high = differences[picked].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=differences.dtype)).tolist()
+    return float(differences.mean()), low, high
+
+
+def mean_quality(each: Sequence[Quality]) -> Quality:
+    """Of several orders of the same number of heads; the interval spans theirs."""
+    heads, (quality, loss, mean) = (
+        each[0].heads,
+        (statistics.fmean(getattr(one, name) for one in each) for name in ("quality", "loss", "change")),
+    )
+    return Quality(
+        heads, quality, loss, mean, min(one.change_low for one in each), max(one.change_high for one in each)
+    )
 
 
 def interleaved(models: Sequence[VisionTransformer], images: Tensor, rounds: int) -> list[list[float]]:
@@ -101,8 +125,18 @@ def chosen(points: Sequence[Point], budget: Budget) -> Point | None:
     if budget.heads is not None:
         return next(point for point in points if point.heads == budget.heads)
     if budget.max_drop is not None:
-        least = points[0].quality - budget.max_drop / 100 - 1e-9
-        return max((point for point in points if point.quality >= least), key=lambda point: point.heads)
+        good = [point for point in points if point.change >= -budget.max_drop / 100 - 1e-9]
+        return max(good, key=lambda point: point.heads, default=None)
     assert budget.speed is not None
     fast = [point for point in points if point.speed >= budget.speed]
-    return min(fast, key=lambda point: point.heads) if fast else None
+    return min(fast, key=lambda point: point.heads, default=None)
+
+
+def unmeasurable(points: Sequence[Quality]) -> Quality:
+    """The most heads that go before the interval of the change leaves zero behind."""
+    found = points[0]
+    for point in points[1:]:
+        if point.change_high < 0:
+            break
+        found = point
+    return found

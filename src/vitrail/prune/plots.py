@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitrail.prune.curve import Quality
 from vitrail.prune.prune import Pruned
 
 if TYPE_CHECKING:
@@ -39,8 +41,9 @@ def curve_figure(pruned: Pruned) -> Figure:
     for points, name, style in ((pruned.curve, pruned.score, "o-"), (pruned.chance, "random", "s--")):
         quality = [100 * point.quality for point in points]
         by_heads.plot([point.heads for point in points], quality, style, markersize=4, label=name)
-        if name != "random":
-            draw_speed(by_speed, points, quality, style)
+        low, high = ([100 * (pruned.before.quality + end) for end in ends] for ends in intervals(points))
+        by_heads.fill_between([point.heads for point in points], low, high, alpha=0.15, linewidth=0)
+        draw_speed(by_speed, pruned.curve, quality, style)  # as many heads cost as much time, whichever they are
     after = pruned.after
     label = "chosen" + (", recovered" if pruned.recovery else "")
     by_heads.plot(after.heads, 100 * after.quality, "*", markersize=12, color="C3", label=label)
@@ -49,6 +52,11 @@ def curve_figure(pruned: Pruned) -> Figure:
     by_speed.set(xlabel="times as fast as before (measured; quartiles)")
     by_heads.legend(fontsize=8)
     return figure
+
+
+def intervals(points: Sequence[Quality]) -> tuple[list[float], list[float]]:
+    """Both ends of the change's interval at each point."""
+    return [point.change_low for point in points], [point.change_high for point in points]
 
 
 def draw_speed(axis: Any, points: Any, quality: list[float], style: str) -> None:

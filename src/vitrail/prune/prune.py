@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vitrail.errors import UsageError, did_you_mean
 from vitrail.model.vit import VisionTransformer
-from vitrail.prune.budget import Head, budget_of, by_layer, counts_to_try, least_important, share_of
-from vitrail.prune.curve import ROUNDS, Point, Quality, beside, chance_curve, chosen, curve
+from vitrail.prune.budget import Budget, Head, budget_of, by_layer, counts_to_try, least_important, share_of
+from vitrail.prune.curve import ROUNDS, Point, Quality, Whole, beside, chosen, mean_quality, quality_of, whole_of
 from vitrail.prune.recover import recover as relearn
 from vitrail.prune.scores import SCORES, Score, block_scores, head_scores, neuron_scores
 from vitrail.prune.smaller import prune_layers, prune_neurons
@@ -27,7 +27,8 @@ class Pruned:
     """The smaller model, and how it was found.
 
     `before` and `after` are measured in one interleaved run, on images the scores did not see. `curve` takes heads
-    out by importance, `chance` in random orders; both start from what was left after layers and neurons went.
+    out by importance, `chance` in random orders; both start from what was left after layers and neurons went, and are
+    measured against the whole model.
     """
 
     model: VisionTransformer
@@ -60,12 +61,14 @@ def prune(
     points: int = POINTS,
     batch_size: int = 8,
     seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Pruned:
     """Prune heads by one budget: `heads` ("30%" or a number), `max_drop` (points of quality) or `speed` ("1.3x").
 
     Normalised images are split in two: every other one scores, the rest measure. `rounds` is how often heads are
     scored anew while they go. `layers` takes out so many whole blocks first, `neurons` so many (or "25%") of each MLP;
     with either of those, no heads go unless a budget says so. `recover` is a number of fine-tuning steps at the end.
+    `progress` is told how many of how many models are measured.
     """
     if score not in SCORES:
         raise UsageError(f"There is no score {score!r}.", did_you_mean(score, SCORES), "")
@@ -76,26 +79,56 @@ def prune(
     budget = budget_of(there, 0 if only_blocks else heads, max_drop, speed)
     counts = counts_to_try(there, points, budget.heads)
     order, importance = head_order(fewer, scoring, score, rounds, seed)
-    along = curve(fewer, order, counts, measuring)
-    random_orders = [random_order(order, seed + i) for i in range(RANDOM_ORDERS)]
-    chance = chance_curve(fewer, random_orders, counts, measuring)
+    whole = whole_of(model, measuring)
+    along, chance = curves(whole, fewer, order, counts, seed, progress)
     point = chosen(along, budget)
     if point is None:
+        raise out_of_reach(along, budget, there)
+    removed = by_layer(order[: point.heads])
+    smaller = prune_heads(fewer, removed)
+    losses = relearn(smaller, model, scoring.images, recover, batch_size, seed) if recover else []
+    before, after = (beside(whole, one, heads, 2 * ROUNDS) for one, heads in ((model, 0), (smaller, point.heads)))
+    return Pruned(
+        *(smaller.eval(), score, importance, removed, gone, narrower, measuring.measure),
+        *(before, after, along, chance, losses),
+    )
+
+
+def curves(
+    whole: Whole,
+    fewer: VisionTransformer,
+    order: Sequence[Head],
+    counts: Sequence[int],
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[list[Point], list[Quality]]:
+    """The first 0, n, m ... heads of the order taken out; and as many in random orders, averaged."""
+    random_orders = [random_order(order, seed + i) for i in range(RANDOM_ORDERS)]
+    along: list[Point] = []
+    chance: list[Quality] = []
+    for count in counts:
+        if progress:
+            progress(len(along), len(counts))
+        along.append(beside(whole, prune_heads(fewer, by_layer(order[:count])), count))
+        each = (prune_heads(fewer, by_layer(one[:count])) for one in random_orders)
+        chance.append(mean_quality([quality_of(whole, one, count) for one in each]))
+    return along, chance
+
+
+def out_of_reach(along: Sequence[Point], budget: Budget, there: int) -> UsageError:
+    """What to say when no point of the curve is within the budget."""
+    if budget.speed is not None:
         fastest = max(along, key=lambda one: one.speed)
-        raise UsageError(
+        return UsageError(
             f"No number of heads makes the model {budget.speed}x as fast.",
             f"The fastest was {fastest.speed:.2f}x, with {fastest.heads} of {there} heads gone.",
             "Ask for less, or prune layers and neurons too.",
         )
-    removed = by_layer(order[: point.heads])
-    smaller = prune_heads(fewer, removed)
-    losses = relearn(smaller, model, scoring.images, recover, batch_size, seed) if recover else []
-    before, after = (
-        beside(model, one, heads, measuring, 2 * ROUNDS) for one, heads in ((model, 0), (smaller, point.heads))
-    )
-    return Pruned(
-        *(smaller.eval(), score, importance, removed, gone, narrower, measuring.measure),
-        *(before, after, along, chance, losses),
+    best = max(along, key=lambda one: one.change)
+    return UsageError(
+        f"Every number of heads costs more than {budget.max_drop} points.",
+        f"The least was {-100 * best.change:.2f}, with {best.heads} of {there} heads gone.",
+        "Allow more, or take out fewer layers and neurons.",
     )
 
 
@@ -114,9 +147,7 @@ def without_blocks_and_neurons(
     gone: list[int] = []
     fewer = model
     kept = list(range(model.config.num_hidden_layers))
-    for _ in range(
-        share_of(len(kept) - 1, layers, "layers")
-    ):  # one at a time: neighbours often stand in for each other
+    for _ in range(share_of(len(kept) - 1, layers, "layers")):  # one by one: neighbours often stand in for each other
         least = int(block_scores(fewer, task).argmin())
         fewer = prune_layers(fewer, [least])
         gone.append(kept.pop(least))

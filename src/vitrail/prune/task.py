@@ -54,13 +54,17 @@ class Task:
         return (outputs * directions).sum(1) / lengths
 
     def quality(self, outputs: Tensor) -> float:
-        """0 to 1: accuracy, neighbours with the same label, or the mean cosine with the features before pruning."""
+        """0 to 1: the mean over images."""
+        return float(self.qualities(outputs).mean())
+
+    def qualities(self, outputs: Tensor) -> Tensor:
+        """Per image: right, nearest neighbour with the same label, or the cosine with the features before pruning."""
         if self.features is None:
             assert self.labels is not None
-            return float((outputs.argmax(1) == self.labels).double().mean())
+            return (outputs.argmax(1) == self.labels).double()
         if self.labels is not None:
-            return neighbours_agree(outputs, self.labels)
-        return float(F.cosine_similarity(outputs.float(), self.features, dim=1).double().mean())
+            return neighbour_agrees(outputs, self.labels)
+        return F.cosine_similarity(outputs.float(), self.features, dim=1).double()
 
     def part(self, rows: slice) -> Task:
         """Some of the images."""
@@ -102,8 +106,8 @@ def answers(model: VisionTransformer, task: Task) -> Tensor:
     return outputs.clone()
 
 
-def neighbours_agree(features: Tensor, labels: Tensor) -> float:
-    """How often the most similar other image has the same label."""
+def neighbour_agrees(features: Tensor, labels: Tensor) -> Tensor:
+    """Whether each image's most similar other image has the same label: 1 or 0."""
     unit = F.normalize(features.float(), dim=1)
     similar = (unit @ unit.T).fill_diagonal_(-torch.inf)
-    return float((labels[similar.argmax(1)] == labels).double().mean())
+    return (labels[similar.argmax(1)] == labels).double()
