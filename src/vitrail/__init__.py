@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vitrail.config import Preprocess as Preprocess
     from vitrail.config import ViTConfig as ViTConfig
     from vitrail.doctor.examine import doctor as doctor
+    from vitrail.embed.embed import embed as embed
     from vitrail.errors import VitrailError as VitrailError
     from vitrail.evaluate.evaluate import evaluate as evaluate
     from vitrail.explain.explain import explain as explain
@@ -42,6 +43,7 @@ HOMES = {
     "convert": "vitrail.checkpoint",
     "create": "vitrail.model.variants",
     "doctor": "vitrail.doctor.examine",
+    "embed": "vitrail.embed.embed",
     "evaluate": "vitrail.evaluate.evaluate",
     "explain": "vitrail.explain.explain",
     "figures": "vitrail.explain.figures",
@@ -64,6 +66,7 @@ __all__ = [
     "convert",
     "create",
     "doctor",
+    "embed",
     "evaluate",
     "explain",
     "figures",

@@ -12,11 +12,12 @@ import torch
 from predict.conftest import LABELS, photo
 
 import vitrail
+from vitrail.bulk.written import Written
 from vitrail.images.listing import list_inputs
 from vitrail.images.reading import BadPicture
 from vitrail.images.transforms import normalise, read
 from vitrail.model.vit import VisionTransformer
-from vitrail.predict.prediction import Prediction, Predictions, Written, most_probable
+from vitrail.predict.prediction import Prediction, Predictions, most_probable
 
 EXACT = {"engine": "torch", "precision": "exact"}
 COLUMNS = ["path", "status", "error", "width", "height", "label", "index", "probability"]

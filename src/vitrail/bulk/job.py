@@ -24,7 +24,7 @@ from vitrail.runs.lock import held
 from vitrail.runs.signals import Signals, watched
 
 Told: TypeAlias = Callable[[int, int], None]  # so many of so many files are done
-Rows: TypeAlias = tuple[Sequence[bytes], bytes | memoryview]  # lines of JSON, and the numbers that go with them
+Rows: TypeAlias = tuple[Sequence[bytes], bytes]  # lines of JSON, and the numbers that go with them
 
 
 @dataclass(frozen=True)

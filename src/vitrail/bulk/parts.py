@@ -70,7 +70,7 @@ class Parts:
         self.files: dict[str, BinaryIO] = {}
         self.committed = time.monotonic()
 
-    def add(self, rows: Sequence[bytes], numbers: bytes | memoryview = b"") -> None:
+    def add(self, rows: Sequence[bytes], numbers: bytes = b"") -> None:
         """Some rows, and their numbers if they have any."""
         try:
             self._file("jsonl").writelines(rows)

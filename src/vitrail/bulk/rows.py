@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from vitrail.config import Frozen
 from vitrail.images.loader import File
-from vitrail.images.reading import shown
+from vitrail.images.reading import BadPicture, shown
 from vitrail.images.shards import Member
 
 
@@ -31,6 +31,13 @@ def facts(file: File) -> dict[str, Any]:
         "height": file.height,
         "notes": file.notes,
     }
+
+
+def check_readable(row: Row) -> None:
+    """Raise what kept the only picture from being read: whoever asks for one wants an answer or an exception."""
+    if row.error:
+        reason, _, found = row.error.partition(": ")
+        raise BadPicture(reason, f"{row.path}: {found}", "A picture.")
 
 
 def name_of(file: File) -> str:

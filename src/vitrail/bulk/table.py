@@ -32,19 +32,19 @@ def check_suffix(out: Path, known: Sequence[str] = SUFFIXES) -> None:
         extra("pyarrow", "Parquet files")
 
 
-def write(out: Path, lines: Iterable[bytes], columns: Sequence[str], schema: Schema) -> None:
-    """Lines of JSON to a table with these columns."""
+def write(out: Path, lines: Iterable[bytes], columns: Sequence[str], schema: Schema | None = None) -> None:
+    """Lines of JSON to a table with these columns; Parquet wants to know their kinds."""
     writer = {".csv": as_csv, ".jsonl": as_lines, ".parquet": as_parquet}[out.suffix.lower()]
     with replacing(out) as file:
         writer(file, lines, columns, schema)
 
 
-def as_lines(file: BinaryIO, lines: Iterable[bytes], _columns: Sequence[str], _schema: Schema) -> None:
+def as_lines(file: BinaryIO, lines: Iterable[bytes], _columns: Sequence[str], _schema: Schema | None) -> None:
     """As they are."""
     file.writelines(lines)
 
 
-def as_csv(file: BinaryIO, lines: Iterable[bytes], columns: Sequence[str], _schema: Schema) -> None:
+def as_csv(file: BinaryIO, lines: Iterable[bytes], columns: Sequence[str], _schema: Schema | None) -> None:
     """A cell that is a list or a record is JSON."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     table = csv.writer(text)
@@ -56,9 +56,10 @@ def as_csv(file: BinaryIO, lines: Iterable[bytes], columns: Sequence[str], _sche
     text.detach()
 
 
-def as_parquet(file: BinaryIO, lines: Iterable[bytes], _columns: Sequence[str], schema: Schema) -> None:
+def as_parquet(file: BinaryIO, lines: Iterable[bytes], _columns: Sequence[str], schema: Schema | None) -> None:
     """A row group per block."""
     pyarrow, parquet = extra("pyarrow", "Parquet files"), extra("pyarrow.parquet", "Parquet files")
+    assert schema
     kind, rows = schema(pyarrow), iter(lines)
     with parquet.ParquetWriter(file, kind) as writer:
         while block := [msgspec.json.decode(line) for line in islice(rows, BLOCK)]:
@@ -71,9 +72,14 @@ def errors_in(out: Path) -> Iterator[str | None]:
     try:
         yield from reader(out)
     except (KeyError, ValueError, OSError, csv.Error) as error:  # pyarrow's errors are ValueErrors
-        raise UsageError(
-            f"{out} is no table of ours ({error!r}).", "One that an earlier run wrote.", "Choose another --out."
-        ) from None
+        raise not_ours(out, error) from None
+
+
+def not_ours(out: Path, error: Exception) -> UsageError:
+    """A file that --resume found in place of a result."""
+    return UsageError(
+        f"{out} is no result of ours ({error!r}).", "One that an earlier run wrote.", "Choose another --out."
+    )
 
 
 def csv_errors(out: Path) -> Iterator[str | None]:

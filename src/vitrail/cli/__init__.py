@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("vitrail.cli.train", "Train a model on a folder of pictures."),
     "evaluate": ("vitrail.cli.evaluate", "Measure a model on labelled pictures."),
     "predict": ("vitrail.cli.predict", "Name what is in pictures."),
+    "embed": ("vitrail.cli.embed", "Turn pictures into features."),
     "data": ("vitrail.cli.data", "Look into a data set before anything is learnt from it."),
     "trace": ("vitrail.cli.trace", "Walk a picture through a model, stage by stage."),
     "inspect": ("vitrail.cli.inspect", "Show what a checkpoint is."),

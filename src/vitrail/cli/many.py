@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from vitrail.errors import DataError, SomeInputsBad
 
 if TYPE_CHECKING:
     from vitrail.bulk.running import Running
+    from vitrail.bulk.written import Written
     from vitrail.images.listing import Inputs
     from vitrail.settings import Settings
 
@@ -106,6 +108,12 @@ def ending(out: Path) -> Iterator[None]:
 def plain(text: str) -> str:
     """Text for a line or a terminal: control characters, which file names may have, as escapes."""
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+
+
+def report(written: Written, shared: Shared) -> None:
+    """The summary of what is in a file now."""
+    data = {"schema_version": 1, "out": str(written.out), "rows": written.rows, "errors": dict(written.errors)}
+    click.echo(json.dumps(data, indent=1) if shared.as_json else str(written))
 
 
 def judge(rows: int, bad: int, shared: Shared, where: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vitrail.cli.many import Shared, ending, judge, listed, plain, settings_of, shared_options
+from vitrail.cli.many import Shared, ending, judge, listed, plain, report, settings_of, shared_options
 from vitrail.cli.progress import progress
 
 if TYPE_CHECKING:
     from vitrail.bulk.running import Running
     from vitrail.cli.progress import Progress
-    from vitrail.predict.prediction import Prediction, Written
+    from vitrail.predict.prediction import Prediction
 
 
 @click.command()
@@ -71,17 +70,8 @@ def write(running: Running, paths: tuple[str, ...], out: Path, top: int, shared:
         written = to_table(
             *(running, out, paths, lambda: listed(paths, told.say).items), top=top, resume=shared.resume, told=told
         )
-    if shared.as_json:
-        click.echo(json.dumps(as_data(written), indent=1))
-    else:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in written.errors.items())
-        click.echo(f"{out}: {written.rows:,} rows, {f'of which errors: {reasons}' if reasons else 'no errors'}")
+    report(written, shared)
     judge(written.rows, written.bad, shared, out)
-
-
-def as_data(written: Written) -> dict[str, Any]:
-    """The summary for programs."""
-    return {"schema_version": 1, "out": str(written.out), "rows": written.rows, "errors": dict(written.errors)}
 
 
 def as_json_lines(rows: Iterable[Prediction], top: int) -> None:

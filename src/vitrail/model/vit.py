@@ -46,6 +46,7 @@ class VisionTransformer(nn.Module):
         return self.encode(images, probe, keep=None)
 
     predict = method("vitrail.predict.predict")  # pictures to classes: model.predict("cat.jpg")
+    embed = method("vitrail.embed.embed")  # pictures to features
 
     def encode(self, images: Images, probe: Probe, keep: int | None) -> Kept:
         grid = self.stem(images, probe)

@@ -8,23 +8,23 @@ vitrail.predict(model, "photos", out="photos.csv")       # a row per file, resum
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vitrail.bulk import job, table
+from vitrail.bulk.rows import check_readable
 from vitrail.bulk.running import Running
 from vitrail.bulk.settings import BATCH, EngineConfig, PictureConfig
 from vitrail.bulk.sources import Pictures, every, file_names, is_one
 from vitrail.bulk.stream import stream
+from vitrail.bulk.written import Written, summary
 from vitrail.engines.base import Engine, EngineName, Precision
 from vitrail.engines.for_model import ModelLike
 from vitrail.errors import UsageError
 from vitrail.images.decode import Source
 from vitrail.images.listing import Item, list_inputs
-from vitrail.images.reading import BadPicture
-from vitrail.predict.prediction import Prediction, Predictions, Written, as_line, columns, predictions, schema
+from vitrail.predict.prediction import Prediction, Predictions, as_line, columns, predictions, schema
 
 TOP = 5
 
@@ -57,7 +57,8 @@ def predict(
         return to_table(running, Path(out), names, lambda: list_inputs(names).items, top=top, resume=resume, told=told)
     if is_one(pictures):
         (row,), *_ = answered(running.open(batch=1), every(pictures), running.pictures, top)
-        return readable(row)
+        check_readable(row)
+        return row
     sources = every(pictures)
     return Predictions(row for rows in answered(running.open(), sources, running.pictures, top) for row in rows)
 
@@ -99,23 +100,6 @@ def to_table(
         table.write(out, opened.lines(), columns(top), lambda pyarrow: schema(pyarrow, top))
         opened.discard()
     return summary(out, table.errors_in(out))
-
-
-def summary(out: Path, errors: Iterable[str | None]) -> Written:
-    """What a finished table holds."""
-    rows, reasons = 0, Counter[str]()
-    for error in errors:
-        rows += 1
-        reasons.update([error.partition(":")[0]] if error else [])
-    return Written(out=out, rows=rows, errors=dict(reasons.most_common()))
-
-
-def readable(row: Prediction) -> Prediction:
-    """The row of the only picture; what cannot be read is an exception to whoever asked for one."""
-    if row.error:
-        reason, _, found = row.error.partition(": ")
-        raise BadPicture(reason, f"{row.path}: {found}", "A picture.")
-    return row
 
 
 def check_top(top: int) -> None:

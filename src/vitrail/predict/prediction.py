@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -60,20 +59,6 @@ class Predictions(list[Prediction]):
     __str__ = __repr__
 
 
-class Written(Frozen, frozen=True, kw_only=True):
-    """A table of predictions, and how many of its rows are errors, by reason."""
-
-    out: Path
-    rows: int
-    errors: Mapping[str, int]
-    resumed_at: int = 0
-
-    @property
-    def bad(self) -> int:
-        """How many pictures could not be read."""
-        return sum(self.errors.values())
-
-
 def predictions(batch: Batch, logits: Numbers | None, labels: Sequence[str], top: int) -> list[Prediction]:
     """A row for every file of a batch."""
     good = iter([] if logits is None else answers(probabilities(logits), labels, top))
@@ -105,7 +90,7 @@ def most_probable(chances: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     count = min(count, chances.shape[1])
     some = np.sort(np.argpartition(-chances, count - 1, axis=1)[:, :count], axis=1)  # of 21,000 classes few matter
     order = np.argsort(-np.take_along_axis(chances, some, 1), axis=1, kind="stable")
-    return np.take_along_axis(some, order, 1)  # type: ignore[no-any-return]
+    return np.take_along_axis(some, order, 1)
 
 
 # The table
