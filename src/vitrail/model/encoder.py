@@ -172,7 +172,8 @@ def weighted_sum(q: Queries, k: Heads, v: Heads, dropout: float) -> Queries:
 
 def attention_scores(q: Queries, k: Heads) -> Weights:
     """Queries times keys, over the square root of the head dimension."""
-    return (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+    # One picture's keys, as a slice of q, k and v side by side, would take bmm's slow road (docs/experiments.md).
+    return (q * q.shape[-1] ** -0.5) @ k.contiguous().transpose(-2, -1)
 
 
 def images_per_slice(q: Queries, k: Heads) -> int:
