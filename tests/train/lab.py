@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from train.tiny import RICH, run_tiny
@@ -43,18 +44,45 @@ def in_child(work: Callable[[], int]) -> int:
     """
     child = os.fork()
     if child == 0:
-        code = 99
-        try:
-            code = work()
-        except VitrailError as error:
-            code = error.exit_code
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+        leave(work)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def leave(work: Callable[[], int]) -> NoReturn:
+    """Do the work and end this process with what it returns."""
+    code = 99
+    try:
+        code = work()
+    except VitrailError as error:
+        code = error.exit_code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def in_world(size: int, work: Callable[[], int], port: int | None = None) -> list[int]:
+    """What `work` returns in each of several processes that train together, as torchrun would have started them."""
+    port = port or free_port()
+    children = []
+    for rank in range(size):
+        child = os.fork()
+        if child == 0:
+            places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+            addresses = {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+            os.environ.update({name: str(value) for name, value in (places | addresses).items()})
+            leave(work)
+        children.append(child)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        return int(one.getsockname()[1])
 
 
 def done(work: Callable[[], Any]) -> int:

@@ -47,9 +47,9 @@ def test_a_run_stopped_in_an_evaluation_evaluates_again(
     run_tiny(pictures, tmp_path / "whole")
     real = loop.validate
 
-    def stopping(job: Any, state: Any) -> Any:
+    def stopping(job: Any, *args: Any) -> Any:
         job.signals.number = 2
-        return real(job, state)
+        return real(job, *args)
 
     out = tmp_path / "stopped"
     monkeypatch.setattr(loop, "validate", stopping)

@@ -12,7 +12,10 @@ import numpy as np
 from PIL import Image
 
 from vitrail.runs import commit
+from vitrail.train import shards
+from vitrail.train.distributed import ALONE
 from vitrail.train.run import TrainResult, train
+from vitrail.train.state import TENSORS
 
 TINY: dict[str, Any] = {
     "model.image_size": 16,
@@ -27,6 +30,7 @@ TINY: dict[str, Any] = {
     "train.batch_size": 12,
     "train.lr": 2e-3,
     "train.checkpoint_minutes": 0.0,
+    "train.report": False,
     "data.workers": 0,
     "data.val_share": 0.2,
 }
@@ -66,14 +70,20 @@ def fingerprint(run: Path) -> dict[str, str]:
     """What two runs that did the same have in common: the final state, both weights, and the results but for times."""
     checkpoint, _ = commit.newest(run / "checkpoints")
     assert checkpoint is not None
-    files = {
-        "state": checkpoint.path / "state.safetensors",
-        "last": run / "weights" / "last" / "model.safetensors",
-        "best": run / "weights" / "best" / "model.safetensors",
-    }
+    files = {name: run / "weights" / name / "model.safetensors" for name in ("last", "best")}
     hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     with (run / "results.csv").open() as file:
         rows = [
             {k: v for k, v in row.items() if k not in ("seconds", "images_per_second")} for row in csv.DictReader(file)
         ]
-    return hashes | {"results": repr(rows)}
+    return hashes | {"state": state_hash(checkpoint.path), "results": repr(rows)}
+
+
+def state_hash(folder: Path) -> str:
+    """Of one file, its bytes; of shards, whose place in their files is torch's business, the tensors."""
+    if (folder / TENSORS).is_file():
+        return hashlib.sha256((folder / TENSORS).read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    for name, tensor in sorted(shards.read(folder, {}, ALONE).items()):
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    return digest.hexdigest()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     help="What is set where nothing else is.  [default: balanced; with --config, none]",
 )
 @click.option("--time-budget", default="", metavar="20m", help="As many epochs as fit, by timing a few steps.")
+@click.option("--lr-find", is_flag=True, help="Try rates for a hundred steps, draw the curve, suggest one, and stop.")
 @click.option("--epochs", type=int, metavar="N", help="How often every picture is seen.")
 @click.option("--max-bad", type=float, metavar="N", help="Unreadable pictures to put up with; below 1, a share.")
 @click.option("--dry-run", is_flag=True, help="Read the data, show what would be done, and stop.")
@@ -41,6 +42,7 @@ def command(
     resume: Path | None,
     preset: Preset | None,
     time_budget: str,
+    lr_find: bool,
     epochs: int | None,
     max_bad: float | None,
     dry_run: bool,
@@ -62,12 +64,16 @@ def command(
     flags = {"train.epochs": epochs, "train.max_bad": max_bad}
     layers = user_layers(SECTIONS, config=config, assignments=assignments, flags=flags)
     preset = preset or ("none" if config else "balanced")
-    refuse_together(resume, {"--dry-run": dry_run, "--print-config": print_config, "--time-budget": bool(time_budget)})
-    if dry_run or print_config:
+    only_new = {"--dry-run": dry_run, "--print-config": print_config, "--time-budget": bool(time_budget)}
+    refuse_together(resume, only_new | {"--lr-find": lr_find})
+    if dry_run or print_config or lr_find:
         from vitrail.train.run import planned
 
         plan = planned(data, model, preset=preset, time_budget=time_budget, settings=layers)
-        show_plan(plan, print_config, as_json)
+        if lr_find and not (dry_run or print_config):
+            suggest_rate(plan, out, quiet, as_json)
+        else:
+            show_plan(plan, print_config, as_json)
         return 0
     from vitrail.train.run import train
 
@@ -80,7 +86,8 @@ def command(
         settings=layers,
         quiet=quiet or as_json,
     )
-    show(result, as_json)
+    if result.rank == 0:
+        show(result, as_json)
     return result.exit_code
 
 
@@ -108,6 +115,23 @@ def show_plan(plan: Plan, every_setting: bool, as_json: bool) -> None:
         click.echo("\n".join(plan.notes))
 
 
+def suggest_rate(plan: Plan, out: Path | None, quiet: bool, as_json: bool) -> None:
+    """The learning rate to begin with, and the curve it was read from."""
+    from vitrail.cli.progress import progress
+    from vitrail.runs.directory import next_free
+    from vitrail.train.rates import find_rate, save
+
+    with progress("steps", quiet=quiet or as_json) as told:
+        found = find_rate(plan, told=told)
+    files = save(found, out or next_free(Path("runs/lr-find")))
+    if as_json:
+        curve = {"rates": found.rates, "losses": found.losses, "files": [str(file) for file in files]}
+        click.echo(json.dumps({"schema_version": 1, "suggestion": found.suggestion, **curve}, indent=1))
+    else:
+        click.echo(f"suggested: --set train.lr={found.suggestion:g}")
+        click.echo(f"{len(found.rates)} rates from {found.rates[0]:g} to {found.rates[-1]:g}: {files[1]}")
+
+
 def show(result: TrainResult, as_json: bool) -> None:
     """What came of it."""
     if as_json:
@@ -119,6 +143,8 @@ def show(result: TrainResult, as_json: bool) -> None:
         click.echo(
             f"best: epoch {result.best_epoch}{f' ({best})' if best else ''} -> {result.path / 'weights' / 'best'}"
         )
+    if (result.path / "report.html").is_file():
+        click.echo(f"report: {result.path / 'report.html'}")
     if result.status == "preempted":
         click.echo(f"go on with: vitrail train --resume {result.path}")
 

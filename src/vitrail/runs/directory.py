@@ -35,6 +35,7 @@ class Run:
     """Where everything of a run is."""
 
     path: Path
+    writes: bool = True  # of several processes that train together, one does
 
     @property
     def checkpoints(self) -> Path:
@@ -127,6 +128,9 @@ def write_config(run: Run, text: str) -> None:
 @contextmanager
 def owned(run: Run) -> Iterator[None]:
     """Hold the run, so that no second process trains in the same folder; the system lets go if we are killed."""
+    if not run.writes:
+        yield
+        return
     with (run.path / ".lock").open("ab") as file:
         try:
             _lock(file.fileno())
@@ -139,6 +143,8 @@ def owned(run: Run) -> Iterator[None]:
 
 def record(run: Run, **facts: Any) -> None:
     """Change some facts of run.json, whole or not at all."""
+    if not run.writes:
+        return
     known = read_record(run)
     with replacing(run.path / "run.json") as file:
         file.write(json.dumps({"schema_version": 1} | known | facts, indent=2).encode() + b"\n")
@@ -157,6 +163,8 @@ def read_record(run: Run) -> dict[str, Any]:
 
 def log_event(run: Run, kind: str, **facts: Any) -> None:
     """One line in events.jsonl. A line torn by a kill is closed before the next; a full disk loses only the line."""
+    if not run.writes:
+        return
     line = json.dumps({"time": round(time.time(), 3), "event": kind, **facts}).encode() + b"\n"
     with suppress(OSError), (run.path / "events.jsonl").open("a+b", buffering=0) as file:
         if file.tell():
@@ -167,6 +175,8 @@ def log_event(run: Run, kind: str, **facts: Any) -> None:
 
 def write_results(run: Run, rows: Sequence[Mapping[str, Any]]) -> None:
     """results.csv, always from the whole history, so that a resumed run neither repeats nor loses a row."""
+    if not run.writes:
+        return
     text = io.StringIO(newline="")
     table = csv.DictWriter(text, HEADER, extrasaction="ignore", lineterminator="\n")
     table.writeheader()

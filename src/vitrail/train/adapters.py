@@ -9,13 +9,14 @@ import math
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.errors import ConfigError, did_you_mean
 from vitrail.model.vit import VisionTransformer
 from vitrail.train.config import TrainConfig
+from vitrail.train.distributed import whole
 
-HEAD = "head."
+HEAD, CLASSIFIER = "head.", "head.classifier."
 DOWN, UP = ".lora_down", ".lora_up"
 Named = Mapping[str, Tensor]
 
@@ -24,7 +25,9 @@ def learning_tensors(model: VisionTransformer, config: TrainConfig) -> dict[str,
     """The tensors that learn, by name; everything else of the model is frozen."""
     parameters = dict(model.named_parameters())
     chosen: dict[str, Tensor] = parameters  # type: ignore[assignment]  # a Parameter is a Tensor
-    if config.mode in ("head", "probe"):
+    if config.mode == "probe":
+        chosen = {name: p for name, p in parameters.items() if name.startswith(CLASSIFIER)}
+    elif config.mode == "head":
         chosen = {name: p for name, p in parameters.items() if name.startswith(HEAD)}
     elif config.mode == "lora":
         chosen = {name: p for name, p in parameters.items() if name.startswith(HEAD)}
@@ -61,12 +64,12 @@ def low_rank(parameters: Mapping[str, Tensor], config: TrainConfig) -> dict[str,
         rows, cols = parameters[name].shape
         spread = 1 / math.sqrt(cols)
         down = torch.empty(config.lora_rank, cols).uniform_(-spread, spread, generator=generator)
-        pairs[name + DOWN] = down.to(parameters[name].device).requires_grad_()
-        pairs[name + UP] = torch.zeros(rows, config.lora_rank, device=parameters[name].device).requires_grad_()
+        pairs[name + DOWN] = nn.Parameter(down.to(parameters[name].device))
+        pairs[name + UP] = nn.Parameter(torch.zeros(rows, config.lora_rank, device=parameters[name].device))
     return pairs
 
 
 @torch.no_grad()
 def merged(model: VisionTransformer, learning: Named, config: TrainConfig) -> dict[str, Tensor]:
     """A state dict of the model as it stands, in memory of its own."""
-    return {name: tensor.detach().cpu().clone() for name, tensor in effective(model, learning, config).items()}
+    return {name: whole(tensor.detach()).cpu().clone() for name, tensor in effective(model, learning, config).items()}

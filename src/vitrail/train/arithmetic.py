@@ -19,6 +19,7 @@ from vitrail.errors import EnvironmentProblem
 from vitrail.model.probe import SILENT, Probe
 from vitrail.model.vit import VisionTransformer
 from vitrail.train.config import Precision
+from vitrail.train.distributed import ALONE, World, own_device
 
 FORMATS: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -55,9 +56,10 @@ class Arithmetic:
         return torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
 
 
-def arithmetic_for(precision: Precision, device: str = "auto") -> Arithmetic:
+def arithmetic_for(precision: Precision, device: str = "auto", world: World = ALONE) -> Arithmetic:
     """What was asked for, or what this machine does best."""
     place = torch.device(device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+    place = own_device(place, world)
     if precision == "auto":
         precision = "bf16" if has_bfloat16(place) else "fp32"
     if precision == "fp16" and place.type == "cpu":

@@ -14,6 +14,7 @@ from vitrail.runs.directory import Run
 from vitrail.runs.signals import Signals
 from vitrail.settings import Settings
 from vitrail.train.config import TrainConfig
+from vitrail.train.distributed import ALONE
 from vitrail.train.loop import Clock, clocked
 from vitrail.train.screen import duration, verdict
 from vitrail.train.start import Plan, begin
@@ -35,8 +36,8 @@ class Pace:
     waiting: float  # share of the training time
 
     def epoch(self, plan: Plan) -> float:
-        """Seconds of an epoch and its evaluation."""
-        return self.training * len(plan.data.train) + self.evaluating * len(plan.data.val)
+        """Seconds of an epoch and its evaluation, shared by all processes."""
+        return (self.training * len(plan.data.train) + self.evaluating * len(plan.data.val)) / plan.world.size
 
 
 def seconds_of(text: str) -> float:
@@ -50,7 +51,7 @@ def seconds_of(text: str) -> float:
 def measured(plan: Plan) -> Pace:
     """A few real steps and a little of the evaluation, on a copy of the model that is then thrown away."""
     few = plan.data.val[: 2 * plan.record("train", TrainConfig).micro_batch]
-    trial = replace(plan, model=copy.deepcopy(plan.model), data=replace(plan.data, val=few))
+    trial = replace(plan, model=copy.deepcopy(plan.model), data=replace(plan.data, val=few), world=ALONE)
     job, state = begin(trial, Run(Path()), Signals())
     clock = Clock()
     batches = clocked(job.training_batches(state.model, 0), clock)
@@ -66,12 +67,12 @@ def measured(plan: Plan) -> Pace:
     return Pace(spent / max(pictures, 1), evaluating, min(clock.waiting / max(spent, 1e-9), 1.0))
 
 
-def within(plan: Plan, budget: str) -> Plan:
-    """The plan with as many epochs as fit."""
+def epochs_within(plan: Plan, budget: str) -> tuple[Settings, tuple[str, ...]]:
+    """The plan's settings with as many epochs as fit, and its notes with how that was found."""
     seconds, started = seconds_of(budget), time.monotonic()
     train = plan.record("train", TrainConfig)
     if train.mode == "probe":
-        return replace(plan, notes=(*plan.notes, "time: a probe reads every picture once; the budget is not the limit"))
+        return plan.settings, (*plan.notes, "time: a probe reads every picture once; the budget is not the limit")
     pace = measured(plan)
     each = pace.epoch(plan)
     left = seconds * RESERVE - (time.monotonic() - started)
@@ -82,8 +83,7 @@ def within(plan: Plan, budget: str) -> Plan:
     )
     if each > left:
         said += "; not even one fits: use a smaller model or picture, or --preset quick"
-    settings = changed(plan.settings, f"--time-budget {budget}", epochs)
-    return replace(plan, settings=settings, notes=(*plan.notes, said))
+    return changed(plan.settings, f"--time-budget {budget}", epochs), (*plan.notes, said)
 
 
 def changed(settings: Settings, origin: str, epochs: int) -> Settings:

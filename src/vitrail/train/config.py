@@ -70,6 +70,8 @@ class TrainConfig(Frozen, frozen=True, kw_only=True):
     keep_checkpoints: int = 2
     on_nonfinite: str = "stop"  # stop | skip:K, at most K steps left out | rollback:N, back to a checkpoint N times
     max_bad: float = 0.1  # pictures that may be unreadable: below 1 a share, 1 and above a number
+    track: tuple[str, ...] = ()  # dashboards that are told too: tensorboard, wandb
+    report: bool = True  # evaluate the best weights at the end: report.html, plots, tables and the model card
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -44,6 +44,9 @@ class NonFinite(Exception):
         super().__init__(f"{what} of step {step} is not finite; it came from {where}.")
         self.what, self.where, self.step = what, where, step
 
+    def __reduce__(self) -> tuple[type[NonFinite], tuple[str, str, int]]:
+        return type(self), (self.what, self.where, self.step)  # as it is told to other processes
+
 
 class Diverged(ConfigError):
     """Training met a number that is not finite, and was told to stop there."""

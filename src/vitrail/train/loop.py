@@ -7,7 +7,7 @@ committed, and going on from it repeats the rest bit for bit.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,13 +17,16 @@ from vitrail.runs.commit import NoRoom
 from vitrail.runs.directory import log_event, write_results
 from vitrail.train import guard
 from vitrail.train.config import nonfinite_policy
+from vitrail.train.features import features_of
+from vitrail.train.features import read as read_features
 from vitrail.train.guard import Diverged, NonFinite
-from vitrail.train.job import Job
+from vitrail.train.job import Batches, Job
 from vitrail.train.optim import learning_rate
 from vitrail.train.outputs import keep_weights, write_bad_images
 from vitrail.train.screen import Screen
-from vitrail.train.state import TrainState, restore, size_of, write_state
-from vitrail.train.step import Batches, Taken, take_step
+from vitrail.train.shards import committed_by_all
+from vitrail.train.state import TrainState, is_sharded, restore, size_of, write_state
+from vitrail.train.step import Taken, take_step
 from vitrail.train.validate import validate
 
 
@@ -39,14 +42,33 @@ class Clock:
 
 def run(job: Job, state: TrainState, screen: Screen) -> None:
     """Train until the run is finished."""
-    clock = Clock()
-    if state.progress.step == 0 and not any(job.run.checkpoints.glob("step-*")):
+    job, clock = with_features(job, state, screen), Clock()
+    begun = job.world.led(lambda: any(job.run.checkpoints.glob("step-*")))
+    if state.progress.step == 0 and not begun:
         save(job, state, screen, clock)  # from now on the weights it started from are no longer needed
     while not state.progress.finished:
         try:
             go_on(job, state, screen, clock)
         except NonFinite as error:
             recover(job, state, screen, error)
+
+
+def with_features(job: Job, state: TrainState, screen: Screen) -> Job:
+    """For a probe, what it learns from: made once, by the leading process."""
+    if job.config.mode != "probe":
+        return job
+    screen.phase("computing features")
+
+    def told(done: int, total: int) -> None:
+        screen.counted(done, total)
+        job.signals.check()
+
+    folder = job.run.path / "features"
+    job.world.led(lambda: features_of(state.model, job.data, job.data_config, folder, told))
+    job = replace(job, features=read_features(folder))
+    assert job.features is not None
+    note_bad(job, state, job.features.reasons(job.data))
+    return job
 
 
 def go_on(job: Job, state: TrainState, screen: Screen, clock: Clock) -> None:
@@ -109,7 +131,7 @@ def close_epoch(job: Job, state: TrainState, screen: Screen) -> None:
     """Evaluate, keep the weights, write the row; decide whether the run goes on."""
     started, progress = time.monotonic(), state.progress
     screen.phase("evaluating")
-    scores, bad = validate(job, state)
+    scores, bad = validate(job, state, screen.counted)
     note_bad(job, state, bad)
     row = epoch_row(job, state, scores.means if job.data.val else {}, time.monotonic() - started)
     progress.history.append(row)
@@ -159,7 +181,7 @@ def due(job: Job, state: TrainState, clock: Clock) -> bool:
     every, minutes = job.config.checkpoint_every, job.config.checkpoint_minutes
     if every and state.progress.step % every == 0:
         return True
-    return bool(minutes) and time.monotonic() - clock.committed >= minutes * 60
+    return bool(minutes) and bool(job.world.most(time.monotonic() - clock.committed >= minutes * 60))
 
 
 def save(job: Job, state: TrainState, screen: Screen, clock: Clock) -> None:
@@ -183,10 +205,13 @@ def save(job: Job, state: TrainState, screen: Screen, clock: Clock) -> None:
 
 def commit_state(job: Job, state: TrainState) -> commit.Checkpoint:
     """A checkpoint of the state as it is now."""
-    write = partial(write_state, state, job.data.fingerprint)
-    return commit.commit(
-        job.run.checkpoints, state.progress.step, size_of(state), write, keep=job.config.keep_checkpoints
-    )
+    write = partial(write_state, state, job.data.fingerprint, job.world)
+    size, keep = size_of(state), job.config.keep_checkpoints
+
+    def whole(write: commit.Writer) -> commit.Checkpoint:
+        return commit.commit(job.run.checkpoints, state.progress.step, size, write, keep=keep)
+
+    return committed_by_all(job.world, whole, write) if is_sharded(state) else job.world.led(lambda: whole(write))
 
 
 def recover(job: Job, state: TrainState, screen: Screen, error: NonFinite) -> None:
@@ -213,8 +238,8 @@ def recover(job: Job, state: TrainState, screen: Screen, error: NonFinite) -> No
 def roll_back(job: Job, state: TrainState) -> None:
     """The newest checkpoint again, and from there half the learning rate: the same steps would end the same way."""
     rollbacks, rate = state.progress.rollbacks, state.progress.rate
-    chosen, _ = commit.newest(job.run.checkpoints)
+    chosen = job.world.led(lambda: commit.newest(job.run.checkpoints)[0])
     if chosen is None:
         raise CheckpointError("There is no checkpoint to roll back to.", "", "Start again with a lower train.lr.")
-    restore(state, chosen.path)
+    restore(state, chosen.path, job.world)
     state.progress.rollbacks, state.progress.rate = rollbacks + 1, rate / 2

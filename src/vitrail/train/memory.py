@@ -14,6 +14,7 @@ from vitrail.errors import EnvironmentProblem
 from vitrail.model.vit import VisionTransformer, build_empty
 from vitrail.train.arithmetic import Arithmetic
 from vitrail.train.config import TrainConfig
+from vitrail.train.distributed import ALONE, World
 
 SHARE = 0.8  # of what is free may be used
 PROCESS = 400 * 2**20  # torch itself, before any tensor
@@ -38,9 +39,17 @@ def standing(
 
 def per_picture(model: VisionTransformer, config: TrainConfig, dtype: torch.dtype | None) -> int:
     """Bytes that one picture more costs, counted on tensors that have a shape and no memory."""
+    if config.mode == "probe":  # a row of features
+        return 4 * 4 * features_width(model)
     one, two = (kept_for_backward(model, config, dtype, count) for count in (1, 2))
     pixels = model.config.num_channels * model.config.image_size[0] * model.config.image_size[1]
     return round((two - one) * WORKING) + 3 * 4 * pixels  # read, mixed, and as 32-bit numbers
+
+
+def features_width(model: VisionTransformer) -> int:
+    """Numbers that a classifier is given."""
+    config = model.config
+    return config.representation_size or config.hidden_size * (2 if config.pooling == "token_and_mean" else 1)
 
 
 def kept_for_backward(model: VisionTransformer, config: TrainConfig, dtype: torch.dtype | None, count: int) -> int:
@@ -83,12 +92,17 @@ def attention_weights(model: VisionTransformer, dtype: torch.dtype | None, count
 
 
 def portion_that_fits(
-    model: VisionTransformer, learning: Mapping[str, Tensor], config: TrainConfig, arithmetic: Arithmetic, share: int
+    model: VisionTransformer,
+    learning: Mapping[str, Tensor],
+    config: TrainConfig,
+    arithmetic: Arithmetic,
+    share: int,
+    world: World = ALONE,
 ) -> int:
     """The pictures at a time: as asked, or as many of a device's `share` of a step as are predicted to fit."""
     if config.micro_batch:
         return min(config.micro_batch, share)
-    room = available(arithmetic.device) * SHARE - PROCESS
+    room = available(arithmetic.device, world) * SHARE - PROCESS
     room -= standing(model, learning, config, arithmetic.dtype)
     each = per_picture(model, config, arithmetic.dtype)
     most = int(room // each)
@@ -96,20 +110,21 @@ def portion_that_fits(
         needed = predicted(model, learning, config, arithmetic.dtype, 1)
         raise EnvironmentProblem(
             f"A step with a single picture would take about {needed / 2**30:.1f} GB.",
-            f"{available(arithmetic.device) / 2**30:.1f} GB are free.",
+            f"{available(arithmetic.device, world) / 2**30:.1f} GB are free.",
             "Use a smaller model or picture, train.gradient_checkpointing=true, or train.mode=lora.",
         )
     portions = -(-share // most)
     return -(-share // portions)
 
 
-def available(device: torch.device) -> int:
-    """Bytes that can still be used there."""
+def available(device: torch.device, world: World = ALONE) -> int:
+    """Bytes that can still be used there; processes on one machine share its memory, and have a GPU each."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = _from_meminfo(Path("/proc/meminfo"))
     limit, used = (_number(Path("/sys/fs/cgroup") / name) for name in ("memory.max", "memory.current"))
-    return min(free, limit - used) if limit is not None and used is not None else free
+    free = min(free, limit - used) if limit is not None and used is not None else free
+    return free // world.neighbours
 
 
 def _from_meminfo(path: Path) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vitrail.config import ViTConfig
 from vitrail.train.config import TrainConfig
+from vitrail.train.distributed import local, whole
 
 Named = Mapping[str, Tensor]
 
@@ -73,13 +74,13 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
     """The length of all gradients together."""
-    return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    return whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
 
 
 @torch.no_grad()
 def scale_gradients(parameters: Iterable[Tensor], factor: float) -> None:
     """All gradients times a number."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [local(p.grad) for p in parameters if p.grad is not None]
     if gradients and factor != 1.0:
         torch._foreach_mul_(gradients, factor)
 
@@ -88,7 +89,7 @@ def scale_gradients(parameters: Iterable[Tensor], factor: float) -> None:
 def update_average(average: Named, current: Named, decay: float, step: int) -> None:
     """Move the average a little towards the weights; a young average moves faster, as it has little to keep."""
     decay = min(decay, (1 + step) / (10 + step))
-    torch._foreach_lerp_(list(average.values()), [current[name] for name in average], 1 - decay)
+    torch._foreach_lerp_([local(a) for a in average.values()], [local(current[name]) for name in average], 1 - decay)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

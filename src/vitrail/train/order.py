@@ -65,7 +65,10 @@ def scrambled(numbers: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
 
 
 def micro_batches(keys: list[Key], size: int, rank: int = 0, world: int = 1) -> list[list[Key]]:
-    """A step's pictures in portions of one device: rank r has the r-th of `world` equal slices."""
+    """A step's pictures in portions of one device: rank r has the r-th of `world` equal slices.
+
+    Every rank has as many portions; those of the last ones may be empty.
+    """
     share = -(-len(keys) // world)
     mine = keys[rank * share : (rank + 1) * share]
-    return [mine[start : start + size] for start in range(0, len(mine), size)] or [[]]
+    return [mine[start : start + size] for start in range(0, max(share, 1), size)]

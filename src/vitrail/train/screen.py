@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 from vitrail.train.job import Job
 from vitrail.train.state import TrainState
 from vitrail.train.step import Taken
+from vitrail.train.trackers import Tracker
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 EVERY = 5.0  # seconds between plain lines
+TRACKED = ("loss", "gradient", "lr", "images_per_second", "waiting")
 WINDOW = 60.0  # seconds that rates are over
 COLUMNS = {"epoch": "d", "train_loss": ".4f", "val_loss": ".4f", "val_top1": ".2%", "val_top5": ".2%", "lr": ".2g"}
 
@@ -29,10 +31,11 @@ class Screen:
         self.now: dict[str, Any] = {}
         self.rows: list[tuple[dict[str, Any], bool]] = []
         self.doing = "starting"
+        self.trackers: list[Tracker] = []
 
     def step(self, job: Job, state: TrainState, taken: Taken, waiting: float) -> None:
         """After every step; `waiting` is the share of the training time spent waiting for pictures."""
-        self.recent.append((time.monotonic(), taken.pictures * job.world.size))
+        self.recent.append((time.monotonic(), taken.pictures))
         while self.recent[-1][0] - self.recent[0][0] > WINDOW:
             self.recent.popleft()
         self.doing = "training"
@@ -48,16 +51,25 @@ class Screen:
             "seconds_left": self.seconds_left(job, state),
             "waiting": waiting,
         }
+        for tracker in self.trackers:
+            tracker.step(state.progress.step, {name: self.now[name] for name in TRACKED})
         self.show()
 
     def epoch(self, row: dict[str, Any], improved: bool) -> None:
         """After every epoch: its row, and whether it is the best so far."""
         self.rows.append((row, improved))
         self.recent.clear()
+        for tracker in self.trackers:
+            tracker.epoch(row["step"], {name: cell for name, cell in row.items() if name not in ("epoch", "step")})
 
     def phase(self, doing: str) -> None:
         """What happens between steps."""
         self.doing = doing
+
+    def counted(self, done: int, total: int) -> None:
+        """How far that is, in pictures."""
+        self.doing = f"{self.doing.partition(':')[0]}: {done:,}/{total:,} pictures"
+        self.show()
 
     def warn(self, text: str) -> None:
         """Something a person should know."""
@@ -107,7 +119,7 @@ class Lines(Screen):
     def show(self) -> None:
         """A line every few seconds."""
         if time.monotonic() - self.shown >= EVERY:
-            self.line(summary(self.now))
+            self.line(summary(self.now) if self.doing == "training" else self.doing)
 
     def line(self, text: str) -> None:
         """Written at once."""
@@ -148,7 +160,7 @@ class Table(Screen):
         if not self.now:
             return Group(table, Text(f"{self.doing} ..."))
         bar = ProgressBar(total=self.now["steps"], completed=self.now["step"], width=60)
-        return Group(table, bar, Text(f"{self.doing}: {summary(self.now)}"))
+        return Group(table, bar, Text(summary(self.now)), Text("" if self.doing == "training" else f"{self.doing} ..."))
 
 
 @contextmanager

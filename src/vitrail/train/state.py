@@ -15,12 +15,16 @@ from typing import Any
 import msgspec
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from vitrail.checkpoint import container
 from vitrail.errors import CheckpointError
 from vitrail.model.vit import VisionTransformer
+from vitrail.train import shards
+from vitrail.train.distributed import ALONE, World, local
 from vitrail.train.guard import NonFinite
 from vitrail.train.optim import optimizer_tensors, restore_optimizer
+from vitrail.train.passes import Passes
 
 TENSORS, FACTS = "state.safetensors", "state.json"
 
@@ -53,6 +57,7 @@ class TrainState:
     average: dict[str, Tensor] | None  # of the learning tensors
     scaler: torch.amp.GradScaler | None  # fp16 only
     progress: Progress
+    passes: Passes
 
     @property
     def evaluated(self) -> dict[str, Tensor]:
@@ -83,14 +88,29 @@ def facts_of(state: TrainState, fingerprint: str) -> dict[str, Any]:
     }
 
 
-def write_state(state: TrainState, fingerprint: str, folder: Path) -> None:
-    """Both files; a state with a number that is not finite is refused."""
+def is_sharded(state: TrainState) -> bool:
+    """Whether this process has only a part of the tensors. Copies have all of them, as one process would."""
+    return any(isinstance(tensor, DTensor) for tensor in state.learning.values())
+
+
+def write_state(state: TrainState, fingerprint: str, world: World, folder: Path) -> None:
+    """Tensors and facts; a state with a number that is not finite is refused. Every process writes its own shards."""
     tensors = tensors_of(state)
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise NonFinite(f"{name.partition('/')[0]} state", name.partition("/")[2], state.progress.step)
-    container.write_safetensors(folder / TENSORS, {name: tensor.cpu() for name, tensor in tensors.items()})
-    (folder / FACTS).write_text(json.dumps(facts_of(state, fingerprint), indent=1), encoding="utf-8")
+    refuse_nonfinite(tensors, state.progress.step, world if is_sharded(state) else ALONE)
+    if is_sharded(state):
+        shards.write(tensors, folder)
+    else:
+        container.write_safetensors(folder / TENSORS, {name: tensor.cpu() for name, tensor in tensors.items()})
+    if world.leads:
+        (folder / FACTS).write_text(json.dumps(facts_of(state, fingerprint), indent=1), encoding="utf-8")
+
+
+def refuse_nonfinite(tensors: Mapping[str, Tensor], step: int, world: World) -> None:
+    """Every process refuses what one of them has found."""
+    bad = (n for n, t in tensors.items() if t.is_floating_point() and not torch.isfinite(local(t)).all())
+    name = next((found for found in world.everyones(next(bad, "")) if found), "")
+    if name:
+        raise NonFinite(f"{name.partition('/')[0]} state", name.partition("/")[2], step)
 
 
 def size_of(state: TrainState) -> int:
@@ -105,11 +125,10 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def restore(state: TrainState, folder: Path) -> None:
-    """Put a state of the same shape back to what a verified checkpoint holds."""
-    tensors = container.read(folder / TENSORS).tensors
+def restore(state: TrainState, folder: Path, world: World) -> None:
+    """Put a state of the same shape back to what a verified checkpoint holds, whatever the world it was written by."""
     parts: dict[str, dict[str, Tensor]] = {"learning": {}, "frozen": {}, "optimizer": {}, "average": {}}
-    for name, tensor in tensors.items():
+    for name, tensor in read_tensors(state, folder, world).items():
         part, _, rest = name.partition("/")
         parts[part][rest] = tensor
     frozen = {n: p for n, p in state.model.named_parameters() if n not in state.learning}
@@ -122,6 +141,14 @@ def restore(state: TrainState, folder: Path) -> None:
     state.progress = msgspec.convert(facts["progress"], Progress)
     if state.scaler and facts["scaler"]:
         state.scaler.load_state_dict(facts["scaler"])
+
+
+def read_tensors(state: TrainState, folder: Path, world: World) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, laid out as those of the state."""
+    layouts = {**dict(state.model.named_parameters()), **state.learning}
+    if (folder / TENSORS).is_file() and not any(isinstance(tensor, DTensor) for tensor in layouts.values()):
+        return dict(container.read(folder / TENSORS).tensors)
+    return shards.read(folder, layouts, world)
 
 
 def _copy(places: Mapping[str, Tensor], tensors: Mapping[str, Tensor], folder: Path) -> None:
