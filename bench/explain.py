@@ -5,11 +5,15 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import time
 
 import torch
 
-from bench.interleave import interleave, table
+import vitrail
+from bench.interleave import Timing, interleave, table
+from bench.pictures import photos
 from vitrail.explain.attention import head_maps, rollout
+from vitrail.explain.explain import explain_files
 from vitrail.explain.relevance import relevance
 from vitrail.model.variants import create
 
@@ -38,6 +42,33 @@ def explaining(rounds: int = 7) -> str:
     speed = table(["B/16, 224 px, batch", "work", "median", "times a prediction (quartiles)"], rows)
     peaks = [[name, f"{peak_memory(name):.0f} MB"] for name in WORK]
     return speed + "\n\n" + table(["B/16, one picture of 1,024 px", "peak memory of the process"], peaks)
+
+
+FILES, TURN = 1000, 100
+
+
+def rollouts() -> str:
+    """1,000 files to rollout maps with the answers beside them, and to answers alone, a hundred files at a time."""
+    model = create("Ti/16", seed=0)
+    given = photos()
+    files = [given[index % len(given)] for index in range(FILES)]
+    work = {
+        "predict, on torch": lambda some: vitrail.predict(model, some, engine="torch", batch_size=8),
+        "predict, on the engine it chooses": lambda some: vitrail.predict(model, some, batch_size=8),
+        "explain, by rollout": lambda some: list(explain_files(model, some, "rollout")),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    for start in range(-TURN, FILES, TURN):  # the first turn does not count: engines are chosen in it
+        for name, run in work.items():
+            began = time.perf_counter()
+            run(files[max(start, 0) : max(start, 0) + TURN])
+            seconds[name] += [time.perf_counter() - began] if start >= 0 else []
+    timing, rows = Timing(seconds), []
+    for name in work:
+        middle, low, high = timing.speedup(name, over="predict, on torch")
+        rate = FILES / sum(seconds[name])
+        rows.append([name, FILES, f"{rate:.1f}", f"{middle:.2f} [{low:.2f}, {high:.2f}]"])
+    return table(["Ti/16, 224 px", "files", "pictures/s", "times the rate on torch (quartiles)"], rows)
 
 
 def peak_memory(name: str) -> float:

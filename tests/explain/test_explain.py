@@ -79,6 +79,19 @@ def test_a_class_per_image_goes_to_the_right_image_across_batches() -> None:
         assert np.allclose(one.views["relevance"].values, alone.numpy(), atol=1e-6)
 
 
+def test_methods_that_start_from_a_pass_share_one_and_draw_the_same_maps() -> None:
+    model = random_model(tiny_config())
+    images, passes = random_images(model.config), []
+    names = ["rollout", "relevance", "gradient_rollout", "attention_grad_cam"]
+    alone = [explain(model, images, name, target=1)[0].views[name].values for name in names]
+    handle = model.register_forward_pre_hook(lambda module, args: passes.append(len(args[0])))
+    together = explain(model, images, names, target=1)[0].views
+    handle.remove()
+    assert passes == [len(images)]
+    for name, values in zip(names, alone, strict=True):
+        assert np.allclose(together[name].values, values, atol=1e-7), name
+
+
 def test_options_reach_the_methods_that_take_them_and_no_option_is_ignored() -> None:
     model = random_model(tiny_config())
     images = random_images(model.config)

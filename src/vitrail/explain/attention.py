@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitrail.config import Pair, ViTConfig
 from vitrail.errors import UsageError
-from vitrail.explain.record import Layer, carried, evaluating, patch_maps, precise, record, size_of
+from vitrail.explain.record import Layer, Recording, carried, evaluating, patch_maps, precise, record, size_of
 from vitrail.model.probe import Probe
 from vitrail.model.vit import VisionTransformer
 
@@ -62,12 +62,14 @@ def rollout(
     query: Pair | None = None,
     fuse: Fuse = "mean",
     discard: float = 0.0,
+    recording: Recording | None = None,
 ) -> Tensor:
     """Attention followed through all layers, half of every step staying where it is (Abnar and Zuidema, 2020).
 
-    `discard` drops that share of each row's weights, the lowest ones, before a step.
+    `discard` drops that share of each row's weights, the lowest ones, before a step. `recording` is the pass of these
+    images, where it has been made.
     """
-    recording = record(model, images)
+    recording = recording or record(model, images)
     rows = start_rows(recording.config, recording.grid, recording.read, query)
     rows = rolled(rows, recording.layers, partial(rollout_step, fuse=fuse, discard=discard))
     return patch_maps(rows, recording.config, recording.grid)[:, 0]

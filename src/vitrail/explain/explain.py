@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitrail.config import Pair, Preprocess
 from vitrail.explain.faithfulness import Scores
-from vitrail.explain.methods import METHODS, View, check_options, known_methods, views
+from vitrail.explain.methods import METHODS, View, check_options, known_methods, shared_pass, views
 from vitrail.explain.record import evaluating, size_of
 from vitrail.explain.scored import with_scores
 from vitrail.explain.target import Asked, asked_of, target_of
@@ -141,11 +141,12 @@ def explained(
     """One batch."""
     if not len(images):
         return []
+    recording = shared_pass(model, images, methods, asked)
     with evaluating(model):
-        outputs = model(images)
-        target = target_of(model, outputs, asked)
+        outputs = recording.outputs if recording else model(images)
+        target = recording.target if recording else target_of(model, outputs, asked)
         confidence, tops = target.confidence(outputs).tolist(), top_answers(model, outputs)
-    found = views(model, images, methods, target, options)
+    found = views(model, images, methods, target, options, recording)
     chance: Sequence[Scores | None] = [None] * len(images)
     if scores:
         found, chance = with_scores(model, images, target, found, options)

@@ -14,7 +14,8 @@ from torch import Tensor
 from vitrail.errors import UsageError, did_you_mean
 from vitrail.explain import attention, features, gradient, perturb, relevance
 from vitrail.explain.faithfulness import Scores
-from vitrail.explain.target import Target
+from vitrail.explain.record import Recording, record
+from vitrail.explain.target import Asked, Target
 from vitrail.model.vit import VisionTransformer
 
 Kind = Literal["map", "signed", "colours", "blocks"]  # rows x cols; with a sign; rows x cols x 3; blocks x top
@@ -70,29 +71,51 @@ METHODS: dict[str, Method] = {
     "norms": Method(features.norms, "map", False, "The length of each patch token: artifacts stand out."),
     "lens": Method(features.lens, "blocks", False, "What the head would answer after each block."),
 }
+TAKEN = ("target", "recording")  # what a method takes that is no option
 RANKED = [name for name, method in METHODS.items() if method.kind in ("map", "signed") and name != "norms"]
 
 
+def shared_pass(
+    model: VisionTransformer, images: Tensor, names: Sequence[str], asked: Asked = None
+) -> Recording | None:
+    """One pass for all of the methods that start from one, there and back if any asks for gradients."""
+    sharing = [name for name in names if "recording" in inspect.signature(METHODS[name].compute).parameters]
+    gradients = any(METHODS[name].by_class for name in sharing)
+    return record(model, images, asked, gradients) if sharing else None
+
+
 def views(
-    model: VisionTransformer, images: Tensor, names: Sequence[str], target: Target, options: Mapping[str, Any]
+    model: VisionTransformer,
+    images: Tensor,
+    names: Sequence[str],
+    target: Target,
+    options: Mapping[str, Any],
+    recording: Recording | None = None,
 ) -> list[dict[str, View]]:
     """Every method on every image: one dict per image."""
     found: list[dict[str, View]] = [{} for _ in images]
     for name in names:
-        result = run(name, model, images, target, options)
+        result = run(name, model, images, target, options, recording)
         for view, values, notes in zip(found, *parts(name, model, images, result), strict=True):
             view[name] = View(name, METHODS[name].kind, values, notes=notes)
     return found
 
 
 def run(
-    name: str, model: VisionTransformer, images: Tensor, target: Target, options: Mapping[str, Any]
+    name: str,
+    model: VisionTransformer,
+    images: Tensor,
+    target: Target,
+    options: Mapping[str, Any],
+    recording: Recording | None = None,
 ) -> Tensor | features.Components | features.Lens:
     """One method's result for a batch, with those options that it takes."""
     method = METHODS[name]
     given = {option: value for option, value in options.items() if option in options_of(name)}
     if method.by_class and target.classes is not None:
         given["target"] = target.classes.tolist()
+    if recording and "recording" in inspect.signature(method.compute).parameters:
+        given["recording"] = recording
     result: Tensor | features.Components | features.Lens = method.compute(model, images, **given)
     return result
 
@@ -167,4 +190,4 @@ def options_of(name: str) -> dict[str, Any]:
     compute = METHODS[name].compute
     hints = get_type_hints(compute)
     parameters = inspect.signature(compute).parameters.values()
-    return {one.name: hints[one.name] for one in parameters if one.kind is one.KEYWORD_ONLY and one.name != "target"}
+    return {one.name: hints[one.name] for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in TAKEN}

@@ -1,7 +1,7 @@
 """Attention that matters for a class: weights times their gradients, followed back through the layers.
 
 Gradients of attention weights come from the fast pass (record.py). Class-specific, any class; without a classifier,
-the direction of the image's own features.
+the direction of the image's own features. `recording` is the pass there and back, where it has been made.
 """
 
 from __future__ import annotations
@@ -17,19 +17,25 @@ from vitrail.explain.target import Asked
 from vitrail.model.vit import VisionTransformer
 
 
-def relevance(model: VisionTransformer, images: Tensor, *, target: Asked = None) -> Tensor:
+def relevance(
+    model: VisionTransformer, images: Tensor, *, target: Asked = None, recording: Recording | None = None
+) -> Tensor:
     """Chefer, Gur and Wolf (ICCV 2021), without LRP: R <- R + mean_h(relu(gradient x weights)) R."""
-    return followed(record(model, images, target, gradients=True), relevance_step)
+    return followed(recording or record(model, images, target, gradients=True), relevance_step)
 
 
-def gradient_rollout(model: VisionTransformer, images: Tensor, *, target: Asked = None) -> Tensor:
+def gradient_rollout(
+    model: VisionTransformer, images: Tensor, *, target: Asked = None, recording: Recording | None = None
+) -> Tensor:
     """Rollout of relu(mean_h(gradient x weights)) + identity, each row brought to a sum of 1."""
-    return followed(record(model, images, target, gradients=True), gradient_rollout_step)
+    return followed(recording or record(model, images, target, gradients=True), gradient_rollout_step)
 
 
-def attention_grad_cam(model: VisionTransformer, images: Tensor, *, target: Asked = None) -> Tensor:
+def attention_grad_cam(
+    model: VisionTransformer, images: Tensor, *, target: Asked = None, recording: Recording | None = None
+) -> Tensor:
     """Grad-CAM with the last layer's heads as channels: relu(mean_h(mean(gradient_h) x weights_h))."""
-    recording = record(model, images, target, gradients=True)
+    recording = recording or record(model, images, target, gradients=True)
     layer = last_with_heads(recording)
     weights, gradients = read_weights(layer, recording.read), read_gradients(layer, recording.read)
     prefix = recording.config.prefix_tokens

@@ -104,7 +104,7 @@ STAGES: dict[str, Row] = {
     # the head
     "norm.out": Row("layernorm", "encoder_norm", NORM, {"encoder.norm": 1}),
     "head.pooled": Row("sequence_output[:, 0]", "x[:, 0]", "{pool}", {"head.pool": 1, "head.norm": 1}),
-    "head.representation": Row("pooler: dense, tanh", "pre_logits", "tanh(x W + b)", {"head.representation": 1}),
+    "head.representation": Row("pooler: dense, tanh", "pre_logits", "{bend}(x W + b)", {"head.representation": 1}),
     "logits": Row(*("classifier", "head", "x W + b"), {"head.classifier": 1, "head.classifier_distilled": 1}),
 }
 

@@ -200,6 +200,7 @@ def spelled(config: ViTConfig, number: int | None) -> dict[str, object]:
         "patch": "x".join(map(str, config.patch_size)),
         "head_dim": config.head_dim,
         "act": "silu(gate) x value" if config.mlp == "swiglu" else config.hidden_act,
+        "bend": config.representation_act,
         "scale": "" if config.layer_scale is None else "scale . ",
         "embed": "layer norm, " if config.pre_norm else "",
         "pool": pools[config.pooling],
