@@ -124,6 +124,7 @@ class ViTConfig(Frozen, frozen=True, kw_only=True):
     pooling: Literal["token", "mean", "map", "token_and_mean"] = "token"
     final_norm: Literal["tokens", "pooled"] = "tokens"  # before pooling | after it (timm's fc_norm)
     representation_size: int | None = None  # Google's pre_logits, HF's pooler: dense + tanh before the classifier
+    representation_act: Literal["tanh", Activation] = "tanh"  # in an MLP head of one's own often gelu or relu
 
     # initial values
     initializer: Initializer = "google"

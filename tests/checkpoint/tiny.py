@@ -23,6 +23,7 @@ CONFIGS = {
     "plain": ViTConfig(**BASE),
     "rectangle": ViTConfig(**BASE | {"image_size": (8, 12), "patch_size": (4, 2)}),
     "pre-logits": ViTConfig(**BASE, representation_size=7),
+    "MLP head": ViTConfig(**BASE, representation_size=7, representation_act="relu"),
     "features": ViTConfig(**BASE | {"num_classes": 0}),
     "pooler": ViTConfig(**BASE | {"num_classes": 0}, representation_size=7),
     "distilled": ViTConfig(**BASE, distillation_token=True),

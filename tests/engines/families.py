@@ -41,6 +41,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "token, norm after pooling": {"final_norm": "pooled", "distillation_token": True},
     "token and mean": {"pooling": "token_and_mean"},
     "representation": {"representation_size": 16},
+    "MLP head": {"representation_size": 16, "representation_act": "gelu"},
     "no classifier": {"num_classes": 0},
     "no classifier, token and mean": {"num_classes": 0, "pooling": "token_and_mean"},
     "clip": {"pre_norm": True, "patch_bias": False, "hidden_act": "quick_gelu"},

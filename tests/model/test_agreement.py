@@ -48,6 +48,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "qk norm": {"qk_norm": True},
     "layer scale": {"layer_scale": 1e-5},
     "representation": {"representation_size": 7},
+    "MLP head": {"representation_size": 7, "representation_act": "gelu"},
     "representation, no classifier": {"representation_size": 7, "num_classes": 0},
     "no classifier": {"num_classes": 0},
     "wide heads": {"head_dim": 12},

@@ -16,6 +16,7 @@ def how(config: ViTConfig) -> How:
     numbers = {} if stem is None else {name: getattr(stem, name) for name in STEM_CONVENTIONS}
     return How(
         activation=config.hidden_act,
+        representation_activation=config.representation_act,
         layer_norm_eps=config.layer_norm_eps,
         pooling=config.pooling,
         position=config.position,

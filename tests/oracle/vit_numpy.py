@@ -30,6 +30,7 @@ ACTIVATIONS = {
     "quick_gelu": lambda x: x * special.expit(1.702 * x),
     "relu": lambda x: np.maximum(x, 0),
     "silu": lambda x: x * special.expit(x),
+    "tanh": np.tanh,
 }
 
 
@@ -38,6 +39,7 @@ class How:
     """The conventions no weight file states; the defaults are Google's."""
 
     activation: str = "gelu_tanh"
+    representation_activation: str = "tanh"
     layer_norm_eps: float = 1e-6
     group_norm_eps: float = 1e-6
     standardization: str = "std_plus"
@@ -320,7 +322,7 @@ def classify(w: Weights, name: str, pooled: np.ndarray, how: How, seen: dict[str
     if "fc_norm/scale" in w:
         pooled = layer_norm(pooled, under(w, "fc_norm"), how)
     if "pre_logits/kernel" in w:
-        pooled = np.tanh(dense(pooled, under(w, "pre_logits")))
+        pooled = ACTIVATIONS[how.representation_activation](dense(pooled, under(w, "pre_logits")))
     seen["pre_logits"] = pooled
     return dense(pooled, under(w, name)) if f"{name}/kernel" in w else pooled
 

@@ -125,6 +125,10 @@ FEATURES: dict[str, Feature] = {
         _without_representation,
         "left out, with a classifier that only fits behind it",
     ),
+    "representation_act": Feature(
+        "an MLP head with another activation than tanh",
+        lambda c: c.representation_size is not None and c.representation_act != "tanh",
+    ),
     "distillation": Feature(
         "a distillation token", lambda c: c.distillation_token, _without_distillation, "left out with its classifier"
     ),

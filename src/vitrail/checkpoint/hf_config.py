@@ -301,6 +301,8 @@ def mismatches(config: ViTConfig, family: Family) -> list[str]:
         reasons.append(f"num_classes={config.num_classes}")
     if config.representation_size and not (family.pooler and not config.num_classes):
         reasons.append(f"representation_size={config.representation_size}")
+    elif config.representation_size and config.representation_act != "tanh":
+        reasons.append(f"representation_act={config.representation_act!r}")
     if config.position == "learned" and not _position_fits(config, family):
         reasons.append(f"position_covers={config.position_covers!r}")
     reasons += _head_reasons(config, family)

@@ -212,7 +212,11 @@ def _head(draft: Draft, width: int) -> None:
         hidden = dict(matrices)[last[0]][0]
         behind = [key for key, (_, columns) in matrices if columns == hidden and key != last[0]]
         if behind:
-            draft.layer(last, "head.representation", doubt="an MLP head; which activation is between, no shape says")
+            draft.layer(
+                last, "head.representation", doubt="an MLP head: a dense layer and a bend before the classifier"
+            )
+            draft.config["representation_act"] = "gelu"
+            draft.doubts["representation_act"] = "tanh, relu and silu have the same tensors"
             last = behind
     if last:
         draft.layer([last[-1]], "head.classifier")

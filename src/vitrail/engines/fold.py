@@ -162,7 +162,7 @@ def chain(head: Head, classifier: nn.Module, before: f.Affine | None, share: flo
     """The layers from a pooled token to its share of the logits."""
     layers: list[f.Linear] = []
     if head.representation is not None:
-        layers.append(replace(linear(head.representation), act="tanh"))
+        layers.append(replace(linear(head.representation), act=head.config.representation_act))
     if isinstance(classifier, nn.Linear):
         last = linear(classifier)
         layers.append(f.Linear(last.weight * share, None if last.bias is None else last.bias * share))

@@ -6,7 +6,7 @@ from torch import nn
 
 from vitrail.config import ViTConfig
 from vitrail.model.encoder import attend, layer_norm
-from vitrail.model.mlp import MLP
+from vitrail.model.mlp import ACTIVATIONS, MLP
 from vitrail.model.probe import SILENT, Probe
 from vitrail.model.shapes import Kept, Logits, Pooled, Represented
 
@@ -21,6 +21,7 @@ class Head(nn.Module):
         self.pool = AttentionPool(config) if config.pooling == "map" else None
         self.norm = layer_norm(config) if config.final_norm == "pooled" else nn.Identity()
         self.representation = nn.Linear(width, config.representation_size) if config.representation_size else None
+        self.bend = {"tanh": torch.tanh, **ACTIVATIONS}[config.representation_act]
         width = config.representation_size or width
         self.classifier = nn.Linear(width, config.num_classes) if config.num_classes else nn.Identity()
         self.classifier_distilled = (
@@ -44,7 +45,7 @@ class Head(nn.Module):
 
     def represent(self, pooled: Pooled) -> Represented:
         """Google's pre_logits, Hugging Face's pooler: dense and tanh, where the model has it."""
-        return pooled if self.representation is None else torch.tanh(self.representation(pooled))
+        return pooled if self.representation is None else self.bend(self.representation(pooled))
 
     def pooled(self, x: Kept) -> Pooled:
         if self.pool is not None:
