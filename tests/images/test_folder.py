@@ -77,6 +77,18 @@ def test_a_train_can_be_a_class(tmp_path):
     assert read_data(fill(tmp_path / "x", "train/1.jpg", "test/1.jpg")).classes == ("test", "train")
 
 
+def test_a_link_back_into_the_data_gives_no_picture_to_another_class(tmp_path):
+    data, outside = fill(tmp_path / "data", "train/a/1.jpg", "train/b/2.jpg", "val/a/3.jpg"), tmp_path / "outside"
+    fill(outside, "4.jpg")
+    for name, target in (("up", data), ("sideways", data / "train" / "b"), ("out", outside)):
+        (data / "train" / "a" / name).symlink_to(target)
+    read = read_data(data)
+    assert read.counts() == {"a": {"train": 2, "val": 1}, "b": {"train": 1, "val": 0}}
+    assert read.skipped == {"link to a folder listed already": 2}
+    (data / "train" / "c").symlink_to(data / "train" / "a")  # a class by another name, as someone meant it
+    assert read_data(data).counts()["c"] == {"train": 2, "val": 0}
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_manifest(tmp_path, suffix):
     fill(tmp_path, "b.jpg", "a, quoted.jpg")

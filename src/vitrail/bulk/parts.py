@@ -98,8 +98,9 @@ class Parts:
         self.first, self.committed = self.end, time.monotonic()
 
     def __enter__(self) -> Parts:
-        for path in [*self.folder.glob(f"{WRITING}*"), *self.folder.glob("*.f32")]:
-            if path.name.startswith(WRITING) or not path.with_suffix(".jsonl").exists():
+        for path in list(self.folder.iterdir()):
+            unnamed = path.suffix == ".f32" and not path.with_suffix(".jsonl").exists()
+            if unnamed or path.name.startswith(WRITING):
                 path.unlink()  # what a kill left of a part
         return self
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from vitrail.images import manifest, shards
 from vitrail.images.labels import check_class_names
 from vitrail.images.listing import Item
 from vitrail.images.shards import SPLITS
-from vitrail.images.walk import expand, skipped_kind, walk
+from vitrail.images.walk import Identity, expand, identity, skipped_kind, walk
 
 WHOLE = "all"  # the split of data that has none
 LAYOUTS = "root/<class>/img.*, root/{train,val,test}/<class>/img.*, a CSV or Parquet manifest, or .tar shards."
@@ -107,20 +107,24 @@ def _check_splits(path: Path, classes: Sequence[str], splits: dict[str, list[Sam
 
 def _folders(root: Path, skipped: Counter[str]) -> Iterable[Labelled]:
     folders = _subfolders(root, skipped)
+    parts = [(WHOLE, root, folders)]
     if folders and all(folder.name in SPLITS for folder in folders) and any(_subfolders(f, Counter()) for f in folders):
-        for split in folders:
-            yield from _classes(split, split.name, _subfolders(split, skipped), skipped)
-    else:
-        yield from _classes(root, WHOLE, folders, skipped)
+        parts = [(folder.name, folder, _subfolders(folder, skipped)) for folder in folders]
+    # A link back into the data would give the pictures of one class, or of one split, to another.
+    own = {identity(folder) for folder in (root, *folders, *(one for *_, classes in parts for one in classes))}
+    for split, parent, classes in parts:
+        yield from _classes(parent, split, classes, skipped, own)
 
 
-def _classes(root: Path, split: str, folders: Sequence[Path], skipped: Counter[str]) -> Iterable[Labelled]:
+def _classes(
+    root: Path, split: str, folders: Sequence[Path], skipped: Counter[str], own: Collection[Identity]
+) -> Iterable[Labelled]:
     if len(folders) == 1 and _has_only_folders(folders[0]):
         raise DataError(
             f"{root} has one folder, {folders[0].name}, and in it are only folders.", LAYOUTS, f"Give {folders[0]}."
         )
     for folder in folders:
-        files = walk(os.fspath(folder), skipped)
+        files = walk(os.fspath(folder), skipped, own)
         if not files:
             raise DataError(
                 f"The class folder {folder} is empty.",

@@ -6,26 +6,32 @@ import glob
 import os
 import re
 from collections import Counter
+from collections.abc import Collection
+from typing import TypeAlias
+
+Identity: TypeAlias = tuple[int, int]  # of a folder, whatever name it is reached by
 
 SYSTEM_FILES = {"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini"}
 WILDCARDS = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^]]+]|.", re.DOTALL)
 
 
-def walk(root: str, skipped: Counter[str]) -> list[str]:
+def walk(root: str, skipped: Counter[str], elsewhere: Collection[Identity] = ()) -> list[str]:
     """Every file below a folder, sorted. A folder is entered once, so links in circles come to an end.
 
-    A folder that may not be listed stays on the list itself, to become an error row.
+    Nor is a folder entered that is listed `elsewhere`. One that may not be listed stays on the list itself, to become
+    an error row.
     """
     files: list[str] = []
-    folders, entered = [root], set()
+    folders, entered = [root], set(elsewhere)
+    if elsewhere:
+        entered.discard(identity(root))
     while folders:
         folder = folders.pop()
         try:
-            status = os.stat(folder)  # noqa: PTH116 (a Path per entry would double the time of a long listing)
-            if (status.st_dev, status.st_ino) in entered:
+            if (known := identity(folder)) in entered:
                 skipped["link to a folder listed already"] += 1
                 continue
-            entered.add((status.st_dev, status.st_ino))
+            entered.add(known)
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if kind := skipped_kind(entry.name):
@@ -35,6 +41,12 @@ def walk(root: str, skipped: Counter[str]) -> list[str]:
         except OSError:
             files.append(folder)
     return sorted(files)
+
+
+def identity(folder: str | os.PathLike[str]) -> Identity:
+    """What two names of one folder have in common."""
+    status = os.stat(folder)  # noqa: PTH116 (a Path per entry would double the time of a long listing)
+    return status.st_dev, status.st_ino
 
 
 def skipped_kind(name: str) -> str | None:
