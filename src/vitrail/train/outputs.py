@@ -9,6 +9,7 @@ from typing import Any
 
 from vitrail.checkpoint.atomic import replacing
 from vitrail.checkpoint.save import save
+from vitrail.images.reading import shown
 from vitrail.model.vit import VisionTransformer, build_empty
 from vitrail.runs.directory import Run
 from vitrail.train.adapters import merged
@@ -48,6 +49,6 @@ def write_bad_images(run: Run, bad: Mapping[str, str]) -> None:
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["path", "reason"])
-    table.writerows(sorted(bad.items()))
+    table.writerows(sorted((shown(path), reason) for path, reason in bad.items()))
     with replacing(run.path / "bad_images.csv") as file:
         file.write(text.getvalue().encode("utf-8", "backslashreplace"))
