@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from train.lab import done, in_world, warm_up
-from train.tiny import RICH, fingerprint, run_tiny
+from train.tiny import RICH, TINY, fingerprint, run_tiny
 
 import vitrail
 from vitrail.train import loop, step
@@ -92,16 +95,55 @@ def test_processes_leave_together_and_go_on_to_the_same_bits(
     assert fingerprint(tmp_path / "stopped") == fingerprint(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("changes", [SAME, FSDP], ids=["ddp", "fsdp"])
+def test_after_one_was_killed_all_go_on_to_the_same_bits(
+    changes: dict[str, Any], pictures: Path, tmp_path: Path
+) -> None:
+    def killed() -> int:
+        real = loop.take_step
+
+        def dying(job: Any, state: Any, batches: Any) -> Any:
+            if state.progress.step == 5 and job.world.rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(job, state, batches)
+
+        loop.take_step = dying
+        return done(partial(run_tiny, pictures, tmp_path / "killed", changes))
+
+    assert in_world(2, going(pictures, tmp_path / "whole", changes)) == [0, 0]
+    survivor, victim = in_world(2, killed)
+    assert (survivor != 0, victim) == (True, -signal.SIGKILL)
+    assert in_world(2, resuming(tmp_path / "killed")) == [0, 0]
+    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "whole")
+
+
+@pytest.mark.chaos
+def test_torchrun_starts_them_again_and_they_go_on_to_the_same_bits(pictures: Path, tmp_path: Path) -> None:
+    assert in_world(2, going(pictures, tmp_path / "whole", SAME)) == [0, 0]
+    script = Path(__file__).with_name("killed_once.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
+    settings = {**TINY, **SAME}
+    told = [*command, str(script), str(pictures), str(tmp_path / "killed"), json.dumps(settings)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(told, capture_output=True, text=True, env=environment, timeout=600, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    events = [json.loads(line) for line in (tmp_path / "killed" / "events.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in events if event["event"] == "resume"] == [4]
+    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "whole")
+
+
 def test_another_number_of_processes_goes_on_from_the_same_checkpoint(pictures: Path, tmp_path: Path) -> None:
-    run_tiny(pictures, tmp_path / "one", SAME)
+    still = {"train.mixup": 0.0, "train.cutmix": 0.0, "model.hidden_dropout_prob": 0.0, "model.drop_path_rate": 0.0}
+    shards = {**FSDP, **still}  # portions of other sizes would meet others to mix with, and drop other numbers
+    run_tiny(pictures, tmp_path / "one", {**SAME, **still})
     for size in (1, 3):
         out = tmp_path / f"then {size}"
-        begin = partial(run_tiny, pictures, out, FSDP)
+        begin = partial(run_tiny, pictures, out, shards)
         assert in_world(2, partial(stopping_at, 5, 0, begin)) == [143, 143]
         assert in_world(size, resuming(out)) == [0] * size
         assert close(tmp_path / "one", out), size
     alone = tmp_path / "then none"
-    assert in_world(2, partial(stopping_at, 5, 0, partial(run_tiny, pictures, alone, FSDP))) == [143, 143]
+    assert in_world(2, partial(stopping_at, 5, 0, partial(run_tiny, pictures, alone, shards))) == [143, 143]
     train(resume=alone, quiet=True)  # without torchrun there are no shards, and none are needed
     assert close(tmp_path / "one", alone)
 

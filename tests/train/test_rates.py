@@ -35,5 +35,5 @@ def test_a_plan_is_as_it_was_and_the_curve_is_drawn(pictures: Path, tmp_path: Pa
     assert 1e-5 < found.suggestion < 0.2
     files = save(found, tmp_path / "rates")
     assert all(file.stat().st_size > 500 for file in files)
-    rows = list(csv.DictReader(files[0].open()))
+    rows = list(csv.DictReader(files[0].read_text().splitlines()))
     assert [float(row["lr"]) for row in rows] == list(found.rates)

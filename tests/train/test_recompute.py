@@ -47,3 +47,14 @@ def test_most_of_what_would_be_kept_is_forgotten() -> None:
     before = kept(model, images)
     recomputed(model)
     assert kept(model, images) < before / 3
+
+
+@pytest.mark.chaos  # no fault, but a compiler takes half a minute
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_run_has_the_curve_of_a_plain_one(pictures: Path, tmp_path: Path) -> None:
+    plain = run_tiny(pictures, tmp_path / "plain", {"train.epochs": 2, "train.precision": "fp32"})
+    compiled = run_tiny(
+        pictures, tmp_path / "compiled", {"train.epochs": 2, "train.precision": "fp32", "train.compile": True}
+    )
+    for one, other in zip(plain.history, compiled.history, strict=True):
+        assert one["train_loss"] == pytest.approx(other["train_loss"], abs=0.05), "its dropout draws other numbers"

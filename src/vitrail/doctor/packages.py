@@ -15,6 +15,7 @@ GIVES = {
     "fast": "OpenVINO and ONNX Runtime, quicker than torch on a CPU",
     "parquet": "Parquet manifests and predictions",
     "scientific": "TIFF and 16-bit pictures of any number of channels",
+    "track": "TensorBoard while training",
 }
 FOR_DEVELOPERS = ("dev", "all")
 

@@ -20,9 +20,7 @@ class TrainConfig(Frozen, frozen=True, kw_only=True):
     """How a model is trained. Defaults fine-tune a pretrained model with AdamW; recipes/ has others."""
 
     model: str = ""  # where the weights start: a checkpoint, or a name such as Ti/16 for fresh ones
-    mode: Mode = (
-        "full"  # which weights learn: all | the classifier | low-rank updates | a classifier on cached features
-    )
+    mode: Mode = "full"  # what learns: everything, the classifier, low-rank updates, a classifier on cached features
     epochs: int = 20
     batch_size: int = 64  # pictures per step, over all devices
     micro_batch: int = 0  # pictures per device at a time; 0: as many of batch_size as memory is predicted to hold
@@ -58,7 +56,7 @@ class TrainConfig(Frozen, frozen=True, kw_only=True):
     # arithmetic
     device: str = "auto"  # cpu, cuda, cuda:1; auto: a GPU if there is one
     precision: Precision = "auto"  # auto: bf16 where the hardware has it
-    compile: bool = False
+    compile: bool = False  # by torch.compile: a minute first, and on CPUs little to gain (docs/guide/train.md)
     gradient_checkpointing: bool = False  # a third more time, a fraction of the memory
     parallel: Literal["ddp", "fsdp"] = "ddp"  # under torchrun
 

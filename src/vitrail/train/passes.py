@@ -34,6 +34,7 @@ class Single(nn.Module):
         super().__init__()
         self.model, self.config, self.arithmetic = model, config, arithmetic
         self.names, self.learning = tuple(learning), nn.ParameterList(learning.values())
+        self.logits = torch.compile(arithmetic.logits) if config.compile else arithmetic.logits
 
     def forward(self, images: Tensor, probe: Probe = SILENT) -> Tensor:
         """Logits that gradients go back through."""
@@ -46,7 +47,12 @@ class Single(nn.Module):
             own = {name.removeprefix(CLASSIFIER): tensor for name, tensor in learning.items()}
             classifier, device = self.model.head.classifier, self.arithmetic.device
             return lambda features, probe=SILENT: functional_call(classifier, own, (features.flatten(1).to(device),))
-        return lambda images, probe=SILENT: self.arithmetic.logits(self.model, weights, images, probe)
+
+        def logits(images: Tensor, probe: Probe = SILENT) -> Tensor:
+            compute = self.logits if probe is SILENT else self.arithmetic.logits  # whoever watches sees every stage
+            return compute(self.model, weights, images, probe)
+
+        return logits
 
 
 class Passes:
@@ -137,6 +143,10 @@ def sharded(model: VisionTransformer, config: TrainConfig, arithmetic: Arithmeti
             f"train.parallel is fsdp and train.mode is {config.mode}.",
             "Shards pay where every weight learns; low-rank updates and classifiers are small.",
             "Use train.parallel=ddp.",
+        )
+    if config.compile:
+        raise ConfigError(
+            "train.parallel is fsdp and train.compile is true.", "Shards are not compiled.", "Use train.parallel=ddp."
         )
     policy = MixedPrecisionPolicy(param_dtype=arithmetic.dtype, reduce_dtype=torch.float32)
     if model.stem.resnet is not None:  # its kernels are standardised before use (arithmetic.py)
