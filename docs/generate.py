@@ -34,8 +34,21 @@ def config_page() -> str:
     """docs/guide/config.md with its tables rewritten from the comments in config.py."""
     from vitrail import config
 
-    page = (DOCS / "guide" / "config.md").read_text()
-    for kind in (config.ViTConfig, config.ResNetStem, config.Preprocess):
+    return with_tables("config.md", config.ViTConfig, config.ResNetStem, config.Preprocess)
+
+
+def train_page() -> str:
+    """docs/guide/train.md with the tables of every setting of a training run."""
+    from vitrail.images.augment import Augment
+    from vitrail.train.config import DataConfig, TrainConfig
+
+    return with_tables("train.md", TrainConfig, Augment, DataConfig)
+
+
+def with_tables(name: str, *kinds: type) -> str:
+    """A page of the guide; between two marks with a record's name comes a table of its fields."""
+    page = (DOCS / "guide" / name).read_text()
+    for kind in kinds:
         rows = ["| field | default | what |", "|---|---|---|"]
         rows += [f"| `{name}` | `{default}` | {_cell(comment)} |" for name, default, comment in _fields(kind)]
         mark = f"<!-- {kind.__name__} -->"
@@ -43,7 +56,7 @@ def config_page() -> str:
     return page
 
 
-PAGES = {"cli.md": cli_page, "guide/config.md": config_page}
+PAGES = {"cli.md": cli_page, "guide/config.md": config_page, "guide/train.md": train_page}
 
 
 def _block(path: str, command: object) -> str:
