@@ -79,6 +79,9 @@ def test_shards_have_the_curve_of_one_process_and_are_exported_as_one_model(pict
     run_tiny(pictures, tmp_path / "one", SAME)
     assert in_world(2, going(pictures, tmp_path / "two", FSDP)) == [0, 0]
     assert close(tmp_path / "one", tmp_path / "two")
+    forgetful = {**FSDP, "train.gradient_checkpointing": True}
+    assert in_world(2, going(pictures, tmp_path / "again", forgetful)) == [0, 0]
+    assert fingerprint(tmp_path / "again") == fingerprint(tmp_path / "two"), "computed again, to the same bits"
     model = vitrail.load(tmp_path / "two" / "weights" / "best")
     assert model(torch.zeros(1, 3, 16, 16)).isfinite().all()
 

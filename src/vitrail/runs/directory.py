@@ -25,6 +25,7 @@ from vitrail import __version__
 from vitrail.checkpoint.atomic import replacing
 from vitrail.errors import EnvironmentProblem, UsageError
 from vitrail.runs.commit import sync_folder
+from vitrail.runs.lock import held
 
 Status = Literal["running", "completed", "preempted", "failed", "diskfull", "nan"]
 HEADER = ("epoch", "step", "train_loss", "val_loss", "val_top1", "val_top5", "lr", "seconds", "images_per_second")
@@ -131,13 +132,7 @@ def owned(run: Run) -> Iterator[None]:
     if not run.writes:
         yield
         return
-    with (run.path / ".lock").open("ab") as file:
-        try:
-            _lock(file.fileno())
-        except OSError:
-            raise UsageError(
-                f"Another process is training in {run.path}.", "One process per run.", "Wait for it, or stop it."
-            ) from None
+    with held(run.path / ".lock", f"Another process is training in {run.path}."):
         yield
 
 
@@ -199,14 +194,3 @@ def environment() -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "command": sys.argv,
     }
-
-
-def _lock(descriptor: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,6 +23,9 @@ class Interrupted(BaseException):
         super().__init__(f"signal {number}")
         self.number = number
 
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[int]]:
+        return type(self), (self.number,)  # as it is told to other processes
+
 
 class Signals:
     """Whether the run has been asked to end."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from vitrail.errors import EnvironmentProblem
+from vitrail.runs.signals import Interrupted
 
 T = TypeVar("T")
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -82,11 +83,11 @@ class World:
 ALONE = World()
 
 
-def attempt(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
+def attempt(work: Callable[[], T]) -> tuple[T | None, Exception | Interrupted | None]:
     """What work gave, or the error it raised."""
     try:
         return work(), None
-    except Exception as error:
+    except (Exception, Interrupted) as error:
         return None, error
 
 

@@ -20,7 +20,6 @@ from vitrail.evaluate.measures import MEASURES, interval, number, shown_names
 from vitrail.evaluate.save import csv_lines, save
 from vitrail.evaluate.task import Task
 from vitrail.runs.directory import open_run, read_record
-from vitrail.settings import Settings
 from vitrail.train.card import Score, card
 from vitrail.train.config import DataConfig, TrainConfig
 from vitrail.train.data import TrainingData, read_training_data, with_classes_of
@@ -39,7 +38,7 @@ def report(run: Path, told: Told | None = None) -> Evaluation:
     pictures = PictureConfig(workers=max(where.workers, 0), depth=where.depth, background=where.background)
     engine = Running(run, engine=EngineConfig(batch_size=BATCH), pictures=pictures).open()
     data = with_classes_of(read_training_data(where, train), engine.card.labels)
-    found = judge(engine, task_of(data, where), pictures, about=about(run, data, settings), told=told)
+    found = judge(engine, task_of(data, where), pictures, about=about(run, data), told=told)
     bad = read_table(run / "bad_images.csv")  # what training found is not lost
     save(found, run, history(run))
     write_bad(run, [*bad, *({"path": row.path, "reason": row.error} for row in found.bad)])
@@ -53,10 +52,8 @@ def task_of(data: TrainingData, where: DataConfig) -> Task:
     return Task(data.val or data.train, targets, {}, several=bool(where.labels_split))
 
 
-def about(run: Path, data: TrainingData, settings: Settings) -> dict[str, Any]:
+def about(run: Path, data: TrainingData) -> dict[str, Any]:
     """What the page says of the run."""
-    own_split = settings.records["data"]
-    assert isinstance(own_split, DataConfig)
     warnings = [] if data.val else ["These are the pictures it was trained on: on others, expect less."]
     return {
         "model": str(run),

@@ -209,6 +209,7 @@ def finish(job: Job, state: TrainState, screen: Screen) -> directory.Status:
     try:
         run(job, state, screen)
     except Interrupted as stopped:
+        job.signals.number = stopped.number  # it may have been sent to another process
         log_event(job.run, "signal", number=stopped.number, step=state.progress.step)
         commit_state(job, state)
         log_event(job.run, "commit", step=state.progress.step)

@@ -29,7 +29,7 @@ OWN = {name: kind for name, kind in SECTIONS.items() if name not in ("model", "p
 CHANGEABLE = (
     *("train.epochs", "train.lr", "train.min_lr", "train.schedule", "train.warmup", "train.weight_decay", "train.clip"),
     *("train.patience", "train.metric", "train.on_nonfinite", "train.max_bad", "train.keep_checkpoints"),
-    *("train.checkpoint_every", "train.checkpoint_minutes", "train.report", "data.path", "data.workers"),
+    *("train.checkpoint_every", "train.checkpoint_minutes", "train.report", "train.track", "data.path", "data.workers"),
 )
 
 
