@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vitrail.cli.many import Shared, ending, judge, listed, plain, report, settings_of, shared_options
+from vitrail.cli.many import Shared, ending, judge, listed, only_shown, plain, report, settings_of, shared_options
 from vitrail.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -45,11 +45,9 @@ def command(
     shared = Shared(**options)
     with progress(quiet=shared.quiet) as told:
         settings, running = settings_of(model, shared, told.say)
-        if shared.print_config:
-            click.echo("\n".join(settings.lines()))
-        elif shared.dry_run:
-            click.echo(f"{len(listed(paths, told.say).items):,} files")
-        elif out is None:
+        if only_shown(settings, paths, shared, told.say):
+            return
+        if out is None:
             show(running, paths, feature, neighbours, shared, told)
         else:
             write(running, paths, out, feature, neighbours, shared, told)

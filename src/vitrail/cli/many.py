@@ -93,6 +93,15 @@ def listed(names: Sequence[str], say: Callable[[str], None]) -> Inputs:
     return inputs
 
 
+def only_shown(settings: Settings, paths: Sequence[str], shared: Shared, say: Callable[[str], None]) -> bool:
+    """Whether the settings or the number of files was all that was asked for; if so, it has been shown."""
+    if shared.print_config:
+        click.echo("\n".join(settings.lines()))
+    elif shared.dry_run:
+        click.echo(f"{len(listed(paths, say).items):,} files")
+    return shared.print_config or shared.dry_run
+
+
 @contextmanager
 def ending(out: Path) -> Iterator[None]:
     """A signal ends the work after what is at hand is kept, with the exit code shells expect."""

@@ -21,12 +21,13 @@ def nearest(values: Numbers | Stored, count: int, block: int = BLOCK) -> tuple[P
     places = np.full((len(values), count), NOWHERE, np.int64)
     cosines = np.full((len(values), count), -np.inf, np.float32)
     for start in range(0, len(values), block):
-        rows = slice(start, start + block)
-        ours = unit(values[rows])
+        ours = unit(values[start : start + block])
         for other in range(0, len(values), block):
             found = ours @ unit(values[other : other + block]).T
             forget(found, start, other)
-            places[rows], cosines[rows] = merged(places[rows], cosines[rows], found, other)
+            better = np.flatnonzero(found.max(axis=1) > cosines[start : start + block, -1])  # fewer and fewer
+            rows = start + better
+            places[rows], cosines[rows] = merged(places[rows], cosines[rows], found[better], other)
     cosines[places == NOWHERE] = np.nan
     return places, cosines
 
