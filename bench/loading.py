@@ -40,7 +40,7 @@ print(json.dumps([seconds, peak - before]))
 """
 
 
-def loading(rounds: int = 5) -> str:
+def loading(rounds: int = 9) -> str:
     """Seconds and memory to a model whose every weight has been touched; files are in the page cache for everyone."""
     with tempfile.TemporaryDirectory() as folder:
         paths, size = written(Path(folder))
@@ -52,8 +52,9 @@ def loading(rounds: int = 5) -> str:
     for name, results in runs.items():
         seconds, memory = (statistics.median(values) for values in zip(*results, strict=True))
         ratios = [theirs[0] / ours[0] for ours, theirs in zip(runs["vitrail"], results, strict=True)]
-        rows.append([name, f"{seconds:.2f}", f"{statistics.median(ratios):.1f}", f"{memory / size:.2f}"])
-    return table(["library", "seconds", "vitrail is x faster", "peak memory / file size"], rows)
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        rows.append([name, f"{seconds:.2f}", f"{middle:.2f} ({low:.2f} to {high:.2f})", f"{memory / size:.2f}"])
+    return table(["library", "seconds", "vitrail is x faster (quartiles)", "peak memory / file size"], rows)
 
 
 def written(folder: Path) -> tuple[dict[str, str], int]:

@@ -6,6 +6,7 @@ import torch
 
 from vitrail.checkpoint import container, load, save
 from vitrail.config import replace
+from vitrail.errors import CheckpointError
 
 from .tiny import CONFIGS, picture, random_model
 
@@ -65,6 +66,31 @@ def test_big_visions_names_are_the_same_model(published, scanned, class_row, tmp
     back = np.load(tmp_path / "back" / "model.npz")
     assert set(back.files) == set(arrays)
     assert all(np.array_equal(back[key], arrays[key]) for key in arrays)
+
+
+def test_the_position_table_may_lie_in_the_encoder(published, tmp_path):
+    """Where big_vision had it before 2022: vit.py, fix_old_checkpoints."""
+    model, arrays = published
+    arrays = {renamed(key): array for key, array in arrays.items()}
+    arrays["params/Transformer/pos_embedding"] = arrays.pop("params/pos_embedding")
+    np.savez(tmp_path / "old.npz", **arrays)
+    again = load(tmp_path / "old.npz")
+    assert torch.equal(again(picture(model.config)), model(picture(model.config)))
+    save(again, tmp_path / "back.npz", "google")
+    assert set(np.load(tmp_path / "back.npz").files) == set(arrays)
+
+
+def test_what_an_optimizer_left_is_not_mistaken_for_the_model(published, tmp_path):
+    """Both lie under `opt/`; only the model lies under `opt/target/`, and nothing there is passed over."""
+    model, arrays = published
+    arrays = {f"opt/target/{renamed(key).removeprefix('params/')}": array for key, array in arrays.items()}
+    np.savez(tmp_path / "both.npz", **arrays, **{"opt/state/step": np.array(3), "opt/0/mu/head/bias": np.zeros(5)})
+    again = load(tmp_path / "both.npz")
+    assert again.origin.ignored == {"opt/state/step": "optimizer state", "opt/0/mu/head/bias": "optimizer state"}
+    assert torch.equal(again(picture(model.config)), model(picture(model.config)))
+    np.savez(tmp_path / "more.npz", **arrays, **{"opt/target/Transformer/adapter": np.zeros(5)})
+    with pytest.raises(CheckpointError, match="adapter"):
+        load(tmp_path / "more.npz")
 
 
 def test_bfloat16_as_two_raw_bytes_is_read_exactly(published, tmp_path):

@@ -37,6 +37,14 @@ class Packed(nn.Module):
         return self.answer(self.last_norm(x)[:, 0])
 
 
+class Behind(Packed):
+    """The same with an MLP for a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.answer = nn.Sequential(nn.Linear(24, 18), nn.GELU(), nn.Linear(18, 7))
+
+
 class Attend(nn.Module):
     def __init__(self, dim, heads):
         super().__init__()
@@ -165,13 +173,16 @@ def test_without_rules_the_refusal_shows_both_sides_and_the_way_on(separate):
     assert "--propose-rules" in refused.value.fix
 
 
-@pytest.mark.parametrize(("kind", "size", "heads"), [(Packed, (3, 32, 32), 3), (Separate, (1, 28, 28), 2)])
+@pytest.mark.parametrize(
+    ("kind", "size", "heads"), [(Packed, (3, 32, 32), 3), (Behind, (3, 32, 32), 3), (Separate, (1, 28, 28), 2)]
+)
 def test_a_draft_of_rules_needs_only_its_doubts_settled(kind, size, heads, tmp_path):
     theirs = random_weights(kind())
     container.write_safetensors(tmp_path / "mine.safetensors", theirs.state_dict())
     draft = propose_rules(theirs.state_dict())
     assert "# UNSURE: " in draft
     assert re.search(r"num_attention_heads = .*UNSURE", draft)
+    assert ("norm_first=True" in draft) == issubclass(kind, Packed)  # no shape tells torch's two kinds of layer apart
     draft = re.sub(r"num_attention_heads = .*", f"num_attention_heads = {heads}", draft)
     if (
         kind is Separate

@@ -66,8 +66,9 @@ def _candidates(tables: tuple[Table, ...], tensors: Mapping[str, Tensor]) -> lis
 
     def strangers(choice: tuple[Table, str]) -> tuple[int, int]:
         index = compiled(*choice)
-        ignored = sum(index.reason(key) is not None for key in skeletons.values())
-        return sum(not index.knows(shape) and index.reason(key) is None for shape, key in skeletons.items()), ignored
+        unknown = [key for shape, key in skeletons.items() if not index.knows(shape)]
+        ignored = sum(index.reason(key) is not None for key in unknown)
+        return len(unknown) - ignored, ignored
 
     return sorted(likely or choices, key=strangers)[:24]  # a few dozen skeletons stand for hundreds of keys
 

@@ -1,8 +1,8 @@
 """Google's .npz files: google-research/vision_transformer and big_vision.
 
 The published files carry the numbering of flax before linen (LayerNorm_2, MlpBlock_3) and group norms shaped
-1 x 1 x 1 x C; what today's code writes has linen's numbering. big_vision adds the position table at the root without
-a row for the class token, all layers stacked into one tensor ("scan"), and the MAP head.
+1 x 1 x 1 x C; what today's code writes has linen's numbering. big_vision adds the position table at the root (before
+2022: in the encoder) without a row for the class token, all layers stacked into one tensor ("scan"), and the MAP head.
 """
 
 from __future__ import annotations
@@ -23,11 +23,18 @@ NORM_4D = (("/scale", ".weight", "channels"), ("/bias", ".bias", "channels"))
 PUBLISHED = {"norm2": "LayerNorm_2", "attn": "MultiHeadDotProductAttention_1", "mlp": "MlpBlock_3"}
 LINEN = {"norm2": "LayerNorm_1", "attn": "MultiHeadDotProductAttention_0", "mlp": "MlpBlock_0"}
 
+POSITIONS = {  # where the position table lies
+    "Transformer/posembed_input/pos_embedding": "",
+    "pos_embedding": "position table at the root",
+    "Transformer/pos_embedding": "position table in the encoder",
+}
+
 # kept out of a model: what training leaves in a file, and the text half of a two-tower model
 IGNORED = (
     ("opt/state/{any}", "optimizer state"),
     ("state/{any}", "optimizer state"),
-    ("opt/{any}", "optimizer state"),
+    ("opt/{n}/{any}", "optimizer state"),
+    ("opt/inner_states/{any}", "optimizer state"),
     ("step", "training step"),
     ("params/txt/{any}", "text tower"),
     ("txt/{any}", "text tower"),
@@ -84,7 +91,7 @@ def table(numbering: str, position: str, scanned: bool, norm_4d: bool) -> Table:
     names = PUBLISHED if numbering == "published" else LINEN
     words = [f"{numbering} numbering"]
     words += ["stacked layers"] if scanned else []
-    words += ["position table at the root"] if position == "pos_embedding" else []
+    words += [POSITIONS[position]] if POSITIONS[position] else []
     words += ["flat group norms"] if not norm_4d else []
     rules = (
         Rule(("~cls",), "tokens.class_token"),
@@ -96,9 +103,8 @@ def table(numbering: str, position: str, scanned: bool, norm_4d: bool) -> Table:
         *head(),
     )
     covers = ("patches", "class") if position == "pos_embedding" else ("class", "patches")
-    name = f"google ({', '.join(words)})"
     return Table(
-        name=name,
+        name=f"google ({', '.join(words)})",
         rules=rules,
         prefixes=PREFIXES,
         ignored=IGNORED,
@@ -112,7 +118,7 @@ TABLES = tuple(
     table(numbering, position, scanned, norm_4d)
     for scanned, position, numbering, norm_4d in product(
         (False, True),
-        ("Transformer/posembed_input/pos_embedding", "pos_embedding"),
+        POSITIONS,
         ("published", "linen"),
         (True, False),
     )

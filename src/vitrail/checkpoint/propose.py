@@ -24,6 +24,8 @@ PACKED, ATTENTION = {"qkv", "kqv", "in"}, {"attn", "attention", "att", "mha", "m
 OUT = {"out", "o", "wo", "output", "proj", "projection", "dense", "unify", "unifyheads", "c"}
 MLP = {"mlp", "ff", "ffn", "feed", "feedforward", "fc", "fc1", "fc2", "linear1", "linear2", "net"}
 SCALE = {"gamma", "ls", "ls1", "ls2", "layerscale", "lambda1"}
+TORCHS_LAYER = {"linear1", "weight"}  # torch.nn.TransformerEncoderLayer
+NORM_FIRST = "read as norm_first=True; torch's default norms after adding, which is another model than any here"
 LEADING = {1: "token", 2: "rows", 3: "same"}  # how a token with so many axes becomes one with three
 HEAD = {"head", "heads", "classifier", "fc", "mlp_head", "classification", "cls_head", "logits", "output"}
 
@@ -112,6 +114,7 @@ def _vectors(draft: Draft, width: int, inside: bool) -> list[str]:
 
 
 def _block(draft: Draft, width: int) -> None:
+    torchs_own = any(words(key) >= TORCHS_LAYER for key in draft.shapes)
     inner = _attention(draft, width)
     pair, doubt = _mlp(_matrices(draft, inside=True), width)
     for key, name in zip(pair, ("fc1", "fc2"), strict=False):
@@ -123,7 +126,7 @@ def _block(draft: Draft, width: int) -> None:
     norms.sort(key=lambda key: late[key])
     certain = len(norms) == 2 and [late[key] for key in norms] == [False, True]
     for number, key in enumerate(norms[:2]):
-        doubt = "" if certain else "told apart only by its place in the file"
+        doubt = NORM_FIRST if torchs_own else "" if certain else "told apart only by its place in the file"
         draft.layer([key], f"{BLOCK}norm{number + 1}", doubt=doubt)
     if inner:
         draft.config["head_dim_times_heads"] = inner
