@@ -48,6 +48,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gelu tanh": {"hidden_act": "gelu_tanh"},
     "relu": {"hidden_act": "relu"},
     "layer scale": {"layer_scale": 0.1},
+    "dinov2": {
+        "layer_scale": 0.1,
+        "num_register_tokens": 4,
+        "mlp": "swiglu",
+        "hidden_act": "silu",
+        "pooling": "token_and_mean",
+    },
     "qk norm": {"qk_norm": True},
     "keys without bias": {"key_bias": False},
     "attention without bias": {"qkv_bias": False},

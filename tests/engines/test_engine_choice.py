@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ import pytest
 import torch
 from families import noise, tiny, truth
 
-from vitrail.engines import choose, trial
-from vitrail.engines.base import HOMES
+from vitrail.engines import choose, torch_engine, trial, trust
+from vitrail.engines.base import HOMES, Job, card_of
 from vitrail.engines.cache import Cache, default_cache, prune, stat_of
 from vitrail.engines.choose import open_engine
+from vitrail.engines.fold import fold
 from vitrail.errors import EnvironmentProblem, UsageError
 
 pytest.importorskip("openvino", reason="the extra `fast` is not installed")
@@ -27,6 +29,7 @@ def short_trials(monkeypatch):
     """The same trial, of fewer pictures."""
     monkeypatch.setattr(trial, "SAMPLES", 12)
     monkeypatch.setattr(trial, "SECONDS", 0.02)
+    monkeypatch.setattr(trust, "SECONDS", 60.0)  # as many as asked for, also on a busy machine
 
 
 @pytest.fixture
@@ -53,6 +56,24 @@ def test_auto_says_what_it_tried_and_answers_as_the_model(cache):
     for name in HOMES:
         assert any(line.startswith(f"{name}, exact") and "12 of 12 pictures" in line for line in lines), lines
     assert lines[-1].startswith(f"Engine: {engine.name}, exact (float32)")
+
+
+def test_of_two_engines_the_quicker_now_is_kept_however_lucky_the_other_was_before():
+    class Slow(torch_engine.TorchEngine):
+        def run(self, pictures):
+            time.sleep(0.05)
+            return super().run(pictures)
+
+    model = tiny("plain")
+    job = Job(size=model.preprocess.size)
+    quick = torch_engine.build(fold(model, job.size), card_of(model), job)
+    slow = Slow(quick.model, quick.card, quick.job, quick.device)
+    near = trust.agreement(quick, trust.reference(model, job, noise(model)))
+    lucky, tried = trial.Tried(slow, near, rate=1e9), trial.Tried(quick, near)
+    assert trial.quicker(tried, lucky, noise(model), print).engine is quick
+    kept = trial.quicker(lucky, trial.Tried(quick, near, rate=1e-9), noise(model), print)
+    assert kept.engine is quick
+    assert kept.rate > 20
 
 
 def test_a_known_file_opens_without_loading_the_model(cache, files):
@@ -195,6 +216,7 @@ from pathlib import Path
 import numpy as np
 from vitrail.engines.cache import Cache
 from vitrail.engines.choose import open_engine
+from vitrail.engines.fold import fold
 def never():
     raise AssertionError("the model was loaded")
 engine = open_engine(never, engine={name!r}, precision="exact", files=[Path({file!r})], cache=Cache(Path({root!r})))

@@ -1,8 +1,8 @@
 """The graph's vocabulary, spoken by OpenVINO: every word adds a node to a graph for one picture at a time.
 
-Written for how the CPU plugin picks its kernels (measured on an AVX-512 machine, docs/guide/engines.md):
-a linear layer over tokens is a 1 x 1 convolution over a picture that is one row of tokens, channels last: the reshapes
-move nothing, and its kernels beat the matrix product's by 4 to 20%. Fixed shapes beat open ones by 15 to 25%.
+Written for how the CPU plugin picks its kernels (measured on an AVX-512 machine, docs/experiments.md): a linear layer
+over tokens is a 1 x 1 convolution over a picture that is one row of tokens, channels last. The reshapes move nothing,
+and in bfloat16 its kernels beat the matrix product's by 3 to 24%; in float32 they are equal.
 """
 
 # ruff: noqa: D102 -- the words are explained in graph.py
