@@ -21,6 +21,11 @@ SECTIONS = {
     "loading": ("bench.loading", "Loading L/16"),
     "explaining": ("bench.explain", "Looking inside, ViT-B/16"),
     "inference": ("bench.inference", "Inference, ViT-B/16 at 224"),
+    "agreement": ("bench.agreement", "Engines beside the model itself, on real pictures"),
+    "folder": ("bench.folder", "A folder of 1,000 JPEG files, end to end"),
+    "start": ("bench.folder", "From process start to the first label, B/16"),
+    "growth_with_files": ("bench.growth", "Growth with files, Ti/16"),
+    "growth_with_tokens": ("bench.growth", "Growth with tokens, B/16"),
 }
 HEADER = """# Measured
 

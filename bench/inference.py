@@ -1,29 +1,36 @@
-"""ViT-B/16 at 224: the same weights, pictures and threads in every library, taking turns."""
+"""ViT-B/16 at 224: the same weights, pictures and threads in every library, each in a process of its own, in turns."""
 
 from __future__ import annotations
 
+import statistics
 import tempfile
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 import vitrail
-from bench.interleave import Timing, interleave, table
+from bench.child import Child
+from bench.forward import EXPORT, NATIVE, TIMM
+from bench.interleave import Timing, table
 from bench.peers import peer
 from bench.pictures import pixels
+from bench.plots import bars, saved
 from vitrail.engines.cache import Cache
 from vitrail.engines.choose import open_engine
-from vitrail.engines.openvino_runtime import runtime
-from vitrail.images.transforms import normalise
 from vitrail.model.vit import VisionTransformer
 
-Run = Callable[[], np.ndarray]
-ROUNDS = {1: 40, 8: 10}  # by batch
-OURS = ("vitrail exact", "vitrail balanced")
+TURNS = {1: (13, 3), 8: (8, 1)}  # by batch: rounds, and runs of which the middle one counts
+CONTESTANTS = (
+    "timm fp32",
+    "transformers fp32",
+    "OpenVINO f32, timm's export",
+    "timm bf16",
+    "OpenVINO bf16, timm's export",
+    "vitrail exact",
+    "vitrail balanced",
+)
 RIVALS = {
     "vitrail exact": ("timm fp32", "transformers fp32", "OpenVINO f32, timm's export"),
     "vitrail balanced": ("timm fp32", "timm bf16", "OpenVINO bf16, timm's export"),
@@ -35,72 +42,71 @@ def inference() -> str:
     model = vitrail.create("B/16", hidden_act="gelu", initializer="hf", seed=0)
     speeds: list[list[object]] = []
     ratios: list[list[object]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        timm, transformers, graph = written(model, Path(folder))
-        for batch, rounds in ROUNDS.items():
-            pictures = pixels(batch, model.preprocess)
-            contestants = peers(timm, transformers, graph, normalise(pictures, model.preprocess))
-            contestants |= ours(model, pictures, Cache(Path(folder) / "cache"))
-            with torch.inference_mode():
-                expected = contestants["timm fp32"]()
-                timing = interleave(contestants, rounds)
-                speeds += [speed(name, batch, timing, run(), expected) for name, run in contestants.items()]
-            ratios += [times_as_fast(name, batch, timing) for name in OURS]
+    rates: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
+        write(model, folder)
+        for batch, (rounds, runs) in TURNS.items():
+            np.save(folder / "pictures.npy", pixels(batch, model.preprocess))
+            chosen(model, batch, folder)
+            timing = in_turns(CONTESTANTS, folder, rounds, runs)
+            speeds += [speed(name, batch, timing, folder) for name in CONTESTANTS]
+            ratios += [times_as_fast(name, batch, timing) for name in RIVALS]
+            for name in CONTESTANTS:
+                rates[name].append(batch / timing.median(name))
+    picture = saved(bars(rates, [f"batch {batch}" for batch in TURNS], "pictures per second"), "inference")
     return "\n\n".join(
         (
             table(["batch", "", "pictures/s", "ms", "largest difference of a logit", "same first class"], speeds),
             table(["batch", "", "times as fast as (quartiles)", "", ""], ratios),
+            picture,
         )
     )
 
 
-def written(model: VisionTransformer, folder: Path) -> tuple[Any, Any, Path]:
-    """The model as timm's, as transformers', and as the graph that timm's own exporter makes of it."""
-    vitrail.save(model, folder / "native")
-    vitrail.save(model, folder / "timm", format="timm")
-    weights = next((folder / "timm").glob("*.safetensors"))
+def write(model: VisionTransformer, folder: Path) -> None:
+    """The model as ours and transformers', as timm's, and as the graph that timm's own exporter makes of it."""
+    vitrail.save(model, folder / NATIVE)
+    vitrail.save(model, folder / TIMM, format="timm")
+    weights = next((folder / TIMM).glob("*.safetensors"))
     timm = peer("timm").create_model("vit_base_patch16_224", checkpoint_path=str(weights)).eval()
-    transformers = peer("transformers").ViTForImageClassification.from_pretrained(folder / "native").eval()
-    peer("timm.utils.onnx").onnx_export(timm, str(folder / "timm.onnx"), batch_size=2, check=False)
-    return timm, transformers, folder / "timm.onnx"
+    peer("timm.utils.onnx").onnx_export(timm, str(folder / EXPORT), batch_size=2, check=False)
 
 
-def peers(timm: Any, transformers: Any, graph: Path, images: torch.Tensor) -> dict[str, Run]:
-    """Everybody else on these images, which are already resized and normalised for them."""
-    half, images16 = deepcopy(timm).to(torch.bfloat16), images.to(torch.bfloat16)
-    return {
-        "timm fp32": lambda: timm(images).numpy(),
-        "transformers fp32": lambda: transformers(images).logits.numpy(),
-        "OpenVINO f32, timm's export": openvino(graph, images, "f32"),
-        "timm bf16": lambda: half(images16).float().numpy(),
-        "OpenVINO bf16, timm's export": openvino(graph, images, "bf16"),
-    }
-
-
-def openvino(graph: Path, images: torch.Tensor, precision: str) -> Run:
-    """OpenVINO as its manual says: the exported graph, of fixed shape, all threads on one request."""
-    core = runtime().Core()
-    model = core.read_model(graph)
-    model.reshape(list(images.shape))
-    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    compiled = core.compile_model(model, "CPU", {"PERFORMANCE_HINT": "LATENCY", **settings})
-    values = images.numpy()
-    return lambda: compiled(values)[0]
-
-
-def ours(model: VisionTransformer, pictures: np.ndarray, cache: Cache) -> dict[str, Run]:
-    """The engine that --engine auto chooses, on pictures as they come from the resize."""
-
-    def engine(precision: Any) -> Run:
-        chosen = open_engine(
-            model, precision=precision, batch=len(pictures), threads=torch.get_num_threads(), say=print, cache=cache
+def chosen(model: VisionTransformer, batch: int, folder: Path) -> None:
+    """The trials of --engine auto, before anybody is timed: vitrail's processes find the choice in the cache."""
+    for precision in ("exact", "balanced"):
+        open_engine(
+            model,
+            precision=precision,  # type: ignore[arg-type]
+            batch=batch,
+            threads=torch.get_num_threads(),
+            files=sorted(path for path in (folder / NATIVE).iterdir() if path.is_file()),
+            pictures=pixels(8, model.preprocess),
+            say=print,
+            cache=Cache(folder / "cache" / "engines"),
         )
-        return lambda: chosen.run(pictures).logits  # type: ignore[return-value]
-
-    return {f"vitrail {precision}": engine(precision) for precision in ("exact", "balanced")}
 
 
-def speed(name: str, batch: int, timing: Timing, got: np.ndarray, expected: np.ndarray) -> list[object]:
+def in_turns(names: Iterable[str], folder: Path, rounds: int, runs: int) -> Timing:
+    """Everybody ready first; then one library at a time, while the others wait for their turn."""
+    threads = torch.get_num_threads()
+    children = {
+        name: Child("bench.forward", name, folder, threads, threads=threads, cache=folder / "cache") for name in names
+    }
+    for child in children.values():
+        child.ask(runs)
+    seconds: dict[str, list[float]] = {name: [] for name in children}
+    for _ in range(rounds):
+        for name, child in children.items():
+            seconds[name].append(statistics.median(map(float, child.ask(runs).split())))
+    for child in children.values():
+        child.end()
+    return Timing(seconds)
+
+
+def speed(name: str, batch: int, timing: Timing, folder: Path) -> list[object]:
+    got, expected = (np.load(folder / f"{library}.npy") for library in (name, "timm fp32"))
     seconds = timing.median(name)
     same = int((got.argmax(axis=1) == expected.argmax(axis=1)).sum())
     error = float(np.abs(got - expected).max())
