@@ -21,7 +21,7 @@ def test_the_table_and_the_document_say_the_same(checkpoint, data, tmp_path):
     assert shown.exit_code == 0, shown.output
     document = json.loads(evaluated(checkpoint, data, "--out", tmp_path / "two", "--json").stdout)
     assert f"{document['values']['top1']['value']:.2%}" in shown.output
-    assert "31 pictures of 3 classes, 2 files that cannot be read" in shown.output
+    assert "31 pictures of 3 classes, and 2 that cannot be read" in shown.output
     assert str(tmp_path / "one" / "report.html") in shown.output
     assert document["out"] == str(tmp_path / "two")
     assert document["cost"]["engine"] == "torch"

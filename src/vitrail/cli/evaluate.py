@@ -135,7 +135,7 @@ def lines(found: Evaluation) -> Iterator[str]:
     from vitrail.evaluate.measures import MEASURES, interval, number, shown_names
 
     metrics, cost = found.metrics, found.cost
-    bad = f", {len(found.bad):,} files that cannot be read" if found.bad else ""
+    bad = f", and {len(found.bad):,} that cannot be read" if found.bad else ""
     yield f"{metrics.pictures:,} pictures of {len(metrics.classes):,} classes{bad}"
     if found.left_out:
         yield f"left out, of classes the model does not know: {sum(found.left_out.values()):,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from vitrail.cli.many import Shared, ending, judge, listed, only_shown, plain, r
 from vitrail.cli.progress import progress
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from vitrail.bulk.running import Running
     from vitrail.cli.progress import Progress
     from vitrail.predict.prediction import Prediction
@@ -89,11 +92,18 @@ def as_lines(rows: Iterable[Prediction], _top: int) -> None:
 def as_table(rows: Iterable[Prediction], _top: int) -> None:
     """Columns that share the terminal's width: tables of several batches stand below each other as one."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     console = Console()
     wide = max(console.width - 12, 30)  # without the probability and the gaps
+    for bad, some in groupby(rows, key=lambda row: row.error is not None):
+        console.print((error_table if bad else answer_table)(some, wide))
+
+
+def answer_table(rows: Iterable[Prediction], wide: int) -> Table:
+    """The name, the class, how probable it is, and the next ones as far as there is room."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(width=wide * 4 // 10, overflow="fold")
     table.add_column(width=wide * 3 // 10, overflow="fold")
@@ -101,6 +111,18 @@ def as_table(rows: Iterable[Prediction], _top: int) -> None:
     table.add_column(width=wide * 3 // 10, no_wrap=True, overflow="ellipsis", style="dim")
     for row in rows:
         then = ", ".join(map(str, row.top[1:]))
-        answer = Text(row.label or "") if row.top else Text(row.error or "", style="red")
-        table.add_row(Text(plain(row.path)), answer, f"{row.probability:.1%}" if row.top else "", Text(then))
-    console.print(table)
+        table.add_row(Text(plain(row.path)), Text(row.label or ""), f"{row.probability:.1%}", Text(then))
+    return table
+
+
+def error_table(rows: Iterable[Prediction], wide: int) -> Table:
+    """The name, and why there is no answer."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(width=wide * 4 // 10, overflow="fold")
+    table.add_column(width=wide * 6 // 10 + 8, overflow="fold", style="red")
+    for row in rows:
+        table.add_row(Text(plain(row.path)), Text(row.error or ""))
+    return table
