@@ -23,6 +23,7 @@ CACHE = Path(
 )
 MEMORY = Path("/dev/shm")
 ROUND = 100_000  # inputs per process: an interrupted run loses no more than this
+SLOW = ("bad-timeout-", "bad-slow-unit-")  # what libFuzzer leaves of an input when the clock is all that went wrong
 LONGEST, SECONDS, MEGABYTES = 4096, 5, 1024  # an input's bytes; what it may take
 
 
@@ -79,7 +80,7 @@ def only_stopped(reader: str, folder: Path) -> bool:
     """
     bad = list(folder.glob("bad-*"))
     for file in bad:
-        if not file.name.startswith("bad-timeout-") or under_atheris(reader, [str(file)])[0]:
+        if not file.name.startswith(SLOW) or under_atheris(reader, [str(file)])[0]:
             return False
         file.unlink()
     return bool(bad)

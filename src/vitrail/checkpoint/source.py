@@ -111,7 +111,9 @@ def _descriptors_left() -> int:
 
 def shown(text: str, limit: int = 120) -> str:
     """Text from an untrusted file, made fit for one line of a message."""
-    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:limit])
+    safe = text[:limit]
+    if not safe.isprintable():
+        safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in safe)
     return safe if len(text) <= limit else f"{safe}… ({len(text):,} characters)"
 
 
