@@ -20,6 +20,7 @@ pytestmark = pytest.mark.chaos
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "mixup, EMA, accumulation": RICH}
 WORKERS = (0, 2, 4)
 KILLS = int(os.environ.get("VITRAIL_CHAOS_KILLS", "40"))  # for each kind and number of workers
+SEED = os.environ.get("VITRAIL_CHAOS_SEED", "0")  # another one kills at other moments
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -30,7 +31,7 @@ def test_a_run_killed_anywhere_ends_in_the_same_bits(kind: str, workers: int, pi
     whole = partial(run_tiny, pictures, tmp_path / "whole", changes)
     assert in_child(partial(counting, whole, tmp_path / "events")) == 0
     expected, events = fingerprint(tmp_path / "whole"), int((tmp_path / "events").read_text())
-    dice, diary = random.Random(f"{kind} {workers}"), tmp_path / "diary"
+    dice, diary = random.Random(f"{kind} {workers} {SEED}"), tmp_path / "diary"
     mismatches = kills = 0
     while kills < KILLS:
         out = tmp_path / f"killed {kills}"

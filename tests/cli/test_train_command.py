@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from train.tiny import TINY, make_pictures
 
-from vitrail.cli import main
+from vitrail.cli import vitrail as program
 from vitrail.train import rates
 
 SETS = [part for key, value in {**TINY, "train.epochs": 2}.items() for part in ("--set", f"{key}={str(value).lower()}")]
@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def vitrail(*words: str) -> Result:
-    return CliRunner().invoke(main, [*words], standalone_mode=False)
+    return CliRunner().invoke(program, [*words], standalone_mode=False)
 
 
 def code(result: Result) -> Any:

@@ -153,7 +153,8 @@ def sharded(model: VisionTransformer, config: TrainConfig, arithmetic: Arithmeti
         fully_shard(model.stem.resnet, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
     for block in model.encoder.blocks:
         fully_shard(block, mp_policy=policy)
-    fully_shard(model, mp_policy=policy)
+    # Without the last argument the outermost weights stay whole after an evaluation, and the next step would use them.
+    fully_shard(model, mp_policy=policy, reshard_after_forward=True)
     return model
 
 
