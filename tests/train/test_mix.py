@@ -55,7 +55,7 @@ def test_shares_are_distributed_as_timms() -> None:
     mixups = sorted(how.share for how in ours if how is not None and how.box is None)
     expected = sorted(share for share, cut in shares if not cut)
     for level in (0.1, 0.3, 0.5, 0.7, 0.9):
-        assert np.quantile(mixups, level) == pytest.approx(np.quantile(expected, level), abs=0.04)
+        assert np.quantile(mixups, level) == pytest.approx(np.quantile(expected, level), abs=0.08)
     assert abs(len(mixups) - len(expected)) < 150
     rand_bbox = peer("timm.data.mixup").rand_bbox
     kept = []
@@ -65,4 +65,4 @@ def test_shares_are_distributed_as_timms() -> None:
             kept.append(1 - (bottom - top) * (right - left) / 224**2)
     own = [how.share for how in ours if how is not None and how.box is not None]
     for level in (0.1, 0.3, 0.5, 0.7, 0.9):
-        assert np.quantile(own, level) == pytest.approx(np.quantile(kept, level), abs=0.04)
+        assert np.quantile(own, level) == pytest.approx(np.quantile(kept, level), abs=0.08)

@@ -92,6 +92,10 @@ def test_the_layers_are_timms() -> None:
     groups = param_groups_layer_decay(theirs, weight_decay=0.1, layer_decay=0.7)
     names = {id(p): name for name, p in theirs.named_parameters()}
     expected = {names[id(p)]: group["lr_scale"] for group in groups for p in group["params"]}
+    norm = {name: expected.pop(name) for name in ("norm.weight", "norm.bias")}
+    assert set(norm.values()) == {0.7}, (
+        "timm has the last norm learn with the last block; BEiT, and vitrail, with the head"
+    )
     for name, scale in expected.items():
         own = (
             name.replace("blocks.", "encoder.blocks.").replace("patch_embed.", "stem.").replace("cls_token", "tokens.")
