@@ -5,6 +5,7 @@ Called by the records of config.py when they are made, so that no tensor is ever
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,13 @@ def _unfit(kind: type[msgspec.Struct], field: str, value: Any, message: str) -> 
     words = literal_values(kind, field)
     if words:
         return ConfigError(f"{field} is {value!r}.", did_you_mean(str(value), words), f"One of: {', '.join(words)}.")
-    return ConfigError(f"{field} is {value!r}.", f"{message}.", f"Set {field} to such a value.")
+    plain = re.sub(r"`([\w| ]+)`", lambda types: " or ".join(SPOKEN.get(t, t) for t in types[1].split(" | ")), message)
+    return ConfigError(f"{field} is {value!r}.", f"{plain}.", f"Set {field} to such a value.")
+
+
+# What msgspec calls a type, in words for somebody who set a value and knows no Python.
+SPOKEN = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
+SPOKEN |= {"array": "a list", "object": "a table", "null": "none"}
 
 
 def check_heads_divide(config: ViTConfig) -> None:

@@ -67,9 +67,28 @@ class SomeInputsBad(VitrailError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A sentence that points at the nearest known word, or at all of them when none is near."""
+    """A sentence that points at the nearest known words, or at all of them when none is near."""
     known = list(known)
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
+    near = [name for name in known if _is_another_way_to_say(word, name)]
+    near = near or difflib.get_close_matches(word, known, n=3, cutoff=0.6)
     if near:
         return f"Did you mean {' or '.join(near)}?"
+    if len(known) > MANY:  # of the settings of a command, say, only which kinds there are
+        known = list({f"{name.partition('.')[0]}.*" if "." in name else name for name in known})
     return f"Known: {', '.join(sorted(known))}."
+
+
+MANY = 30
+
+
+def _is_another_way_to_say(word: str, name: str) -> bool:
+    """B/16 as b/16, train.lr as lr or as train.learning_rate."""
+    (section, _, said), (family, _, meant) = word.rpartition("."), name.rpartition(".")
+    if section not in ("", family):
+        return False
+    return word.lower() == name.lower() or said == meant or meant == _initials(said) or said == _initials(meant)
+
+
+def _initials(name: str) -> str:
+    parts = name.split("_")
+    return "".join(part[:1] for part in parts) if len(parts) > 1 else name

@@ -58,7 +58,11 @@ def resolve(sections: Sections, layers: Sequence[Layer]) -> Settings:
     for layer in layers:
         for key, value in layer.values.items():
             if key not in known:
-                raise ConfigError(f"{layer.origin} sets {key!r}, which does not exist.", did_you_mean(key, known))
+                raise ConfigError(
+                    f"{layer.origin} sets {key!r}, which is no setting here.",
+                    did_you_mean(key, known),
+                    "--print-config lists them all.",
+                )
             _put(merged, key.split("."), value)
             origins[key] = layer.origin
     return Settings({name: build(kind, merged[name]) for name, kind in sections.items()}, origins)

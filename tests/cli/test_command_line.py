@@ -1,5 +1,6 @@
 """What a person meets at the prompt: speed, help, errors, exit codes."""
 
+import errno
 import importlib
 import json
 import os
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from vitrail.cli import COMMANDS, vitrail
-from vitrail.errors import ConfigError
+from vitrail.cli import COMMANDS, environment_problem, vitrail
+from vitrail.errors import ConfigError, did_you_mean
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -76,8 +77,9 @@ def test_an_impossible_image_size_names_the_nearest_possible_ones() -> None:
     assert "224 or 240" in result.stderr
 
 
-def test_the_traceback_is_shown_only_on_request() -> None:
-    result = run("--verbose", "trace", "nothing-like-this")
+@pytest.mark.parametrize("typed", [("--verbose", "trace", "nothing-like-this"), ("trace", "no-such", "--verbose")])
+def test_the_traceback_is_shown_on_request_wherever_it_is_made(typed: tuple[str, ...]) -> None:
+    result = run(*typed)
     assert result.returncode == 2
     assert "Traceback" in result.stderr
 
@@ -123,3 +125,44 @@ def test_errors_survive_the_trip_between_processes() -> None:
 
     error = pickle.loads(pickle.dumps(ConfigError("found", "expected", "fix")))
     assert (error.found, error.expected, error.fix, error.exit_code) == ("found", "expected", "fix", 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("b/16", "Did you mean B/16?"),
+        ("lr", "Did you mean train.lr?"),
+        ("train.learning_rate", "Did you mean train.lr?"),
+        ("train.bs", "Did you mean train.batch_size?"),
+        ("model.batch_size", "Did you mean train.batch_size?"),
+        ("xyzzy", "Known: B/16, train.batch_size, train.lr."),
+    ],
+)
+def test_the_word_that_was_meant_is_found(said: str, meant: str) -> None:
+    assert did_you_mean(said, ["B/16", "train.lr", "train.batch_size"]) == meant
+
+
+def test_many_known_words_are_told_by_their_kinds() -> None:
+    assert did_you_mean("xyzzy", [f"{kind}.{n}" for kind in ("data", "train") for n in range(20)]) == (
+        "Known: data.*, train.*."
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "rows.csv"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+    ],
+)
+def test_what_the_machine_lacks_is_no_bug_of_ours(error: Exception) -> None:
+    problem = environment_problem(error)
+    assert problem is not None
+    assert problem.exit_code == 5
+    assert len(str(problem).splitlines()) == 3
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), RuntimeError("shapes differ")])
+def test_any_other_error_keeps_its_traceback(error: Exception) -> None:
+    assert environment_problem(error) is None

@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
+import vitrail as package
 from vitrail.cli import vitrail
+from vitrail.cli.trace import show
 from vitrail.errors import VitrailError
 
 SAMPLES = Path(__file__).parents[2] / "src" / "vitrail" / "samples"
@@ -23,7 +26,7 @@ def test_without_arguments_it_walks_the_documents_model() -> None:
     for shape in ("32x3x224x224", "32x768x14x14", "32x196x768", "32x197x768", "32x12x197x64", "32x12x197x197"):
         assert shape in shown
     assert "32x3x224x224 -> 32x100: 86,466,148 parameters" in shown
-    assert "pooler: dense, tanh" in shown
+    assert "ViTPooler: dense, tanh" in shown
     assert "blocks.1-11" in shown
     assert "blocks.1.norm1" not in shown
 
@@ -66,3 +69,19 @@ def test_a_missing_file_is_said_to_be_missing() -> None:
 def test_settings_reach_the_model() -> None:
     shown = trace("Ti/16", "--set", "model.image_size=[64, 96]", "--set", "model.num_channels=1").output
     assert "32x1x64x96" in shown
+
+
+def test_a_narrow_terminal_gets_every_stage_in_lines_that_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    walk = package.trace("mu/16", SAMPLES / "cat.jpg")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    show(walk, every_block=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[:-1] if line[:1].strip()] == [stage.name for stage in walk.stages]
+    block = lines[next(n for n, line in enumerate(lines) if line.startswith("blocks.0.attn.q")) :]
+    assert block[0].split()[1:] == ["1x197x32", "->", "1x2x197x16"]
+    assert block[5].strip() == "Hugging Face: ViTSelfAttention.query; Google: Attention/query"

@@ -22,7 +22,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "activation unlike any": ({"hidden_act": "xyz"}, "hidden_act is 'xyz'", "gelu, gelu_tanh, quick_gelu, relu, silu"),
     "pooling": ({"pooling": "tokens"}, "pooling is 'tokens'", "Did you mean token"),
     "field": ({"num_heads": 3}, "no field 'num_heads'", "num_attention_heads"),
-    "a number as a word": ({"hidden_size": "32"}, "hidden_size is '32'", "int"),
+    "a number as a word": ({"hidden_size": "32"}, "hidden_size is '32'", "whole number"),
     "a word as a pair": ({"image_size": "12"}, "image_size is '12'", "image_size"),
     "three sides": ({"patch_size": [4, 4, 4]}, r"patch_size is \(4, 4, 4\)", "length 2"),
     "no patch": ({"patch_size": 0}, r"patch_size is \(0, 0\)", "rows, columns.*1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -11,10 +12,11 @@ from typing import Any
 import click
 
 from vitrail import __version__
-from vitrail.errors import VitrailError
+from vitrail.errors import EnvironmentProblem, VitrailError
 
 # name: (module, what `vitrail --help` says). A test compares these sentences with the commands' own.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("vitrail.cli.demo", "Train, measure, predict and explain, in about a minute."),
     "train": ("vitrail.cli.train", "Train a model on a folder of pictures."),
     "evaluate": ("vitrail.cli.evaluate", "Measure a model on labelled pictures."),
     "predict": ("vitrail.cli.predict", "Name what is in pictures."),
@@ -70,9 +72,10 @@ def vitrail(verbose: bool) -> None:
 
 def main() -> None:
     """Run the command line; every error of ours is three short lines and an exit code (errors.py)."""
-    verbose = "--verbose" in sys.argv[1:2]
+    arguments = [word for word in sys.argv[1:] if word != "--verbose"]  # wherever on the line it was typed
+    verbose = len(arguments) < len(sys.argv) - 1
     try:
-        sys.exit(vitrail.main(standalone_mode=False) or 0)
+        sys.exit(vitrail.main(arguments, standalone_mode=False) or 0)
     except VitrailError as error:
         _fail(error, error.exit_code, verbose)
     except click.exceptions.Abort:
@@ -82,6 +85,30 @@ def main() -> None:
     except BrokenPipeError:  # `vitrail ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except (MemoryError, OSError, RuntimeError) as error:  # torch says in a RuntimeError that memory ran out
+        problem = environment_problem(error)
+        if problem is None:
+            raise
+        _fail(problem, problem.exit_code, verbose)
+
+
+def environment_problem(error: Exception) -> EnvironmentProblem | None:
+    """What the machine lacked, where that is what went wrong and nobody nearer said so."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = f" {error.filename}" if error.filename else ""
+        return EnvironmentProblem(
+            f"There is no room to write{place} ({error.strerror}).",
+            "A disk, and a quota, with room for the results.",
+            "Free some space, or name another place with --out.",
+        )
+    said = (str(error) or "Memory ran out").splitlines()[0]
+    if isinstance(error, MemoryError) or any(words in said.lower() for words in OUT_OF_MEMORY):
+        fix = "Use a smaller batch, picture or model."
+        return EnvironmentProblem("The machine has not enough memory for this.", said, fix)
+    return None
+
+
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
 
 
 def _usage(error: click.ClickException) -> str:

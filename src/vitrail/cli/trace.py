@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", required=False)
 @click.argument("image", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--batch", type=click.IntRange(min=1), help="Pictures in the batch.  [default: 32; 1 with an image]")
-@click.option("--classes", type=click.IntRange(min=0), help="Classes of a model created by name.")
+@click.option(
+    "--batch", type=click.IntRange(min=1), metavar="N", help="Pictures in the batch.  [default: 32; 1 with an image]"
+)
+@click.option("--classes", type=click.IntRange(min=0), metavar="N", help="Classes the model tells apart.")
 @click.option("--all", "every_block", is_flag=True, help="Unfold every block, not only the first.")
 @json_option
 @config_options
@@ -48,10 +51,26 @@ def command(
     if print_config:
         click.echo("\n".join(settings.lines()))
         return
+    from vitrail.config import ViTConfig
     from vitrail.explain.trace import trace
 
+    made = settings.records["model"]
+    assert isinstance(made, ViTConfig)
+    check_picture(image, made.num_channels)
     walk = trace(build(allocate=image is not None), image, batch)
     click.echo(as_json_text(walk)) if as_json else show(walk, every_block)
+
+
+def check_picture(image: Path | None, channels: int) -> None:
+    """A picture that cannot be read is refused by name, and before a large model is made to look at it."""
+    from vitrail.errors import DataError
+    from vitrail.images.decode import decode
+
+    try:
+        if image is not None:
+            decode(image, channels=channels)
+    except DataError as bad:
+        raise DataError(f"{image}: {bad.found}", bad.expected, bad.fix) from None
 
 
 def as_json_text(walk: Trace) -> str:
@@ -64,26 +83,17 @@ def as_json_text(walk: Trace) -> str:
 
 
 def show(walk: Trace, every_block: bool) -> None:
-    """The walk as a table, blocks after the first folded unless asked for."""
+    """The walk as a table where it fits, else a few lines per stage."""
     from rich.console import Console
     from rich.text import Text
 
     live = any(stage.live for stage in walk.stages)
-    wide = None if sys.stdout.isatty() else 220 if live else 180  # files and pipes have no edge to wrap at
-    console = Console(width=wide, highlight=False, markup=False)
-    table = empty_table(live)
-    for stage in walk.stages:
-        block = block_number(stage.name)
-        if block is None or block == 0 or every_block:
-            if stage.name.endswith(".norm1"):
-                table.add_section()
-            table.add_row(*cells(stage, live))
-        elif stage.name == f"blocks.{block}.out" and block == walk.config.num_hidden_layers - 1:
-            table.add_section()
-            table.add_row(*folded(walk, live))
-        if stage.name.startswith("blocks.") and stage.name.endswith(".out") and stage.name.count(".") == 2:
-            table.add_section()
-    console.print(table)
+    rows = list(shown_rows(walk, every_block, live))
+    table = as_table(rows, live)
+    needed = Console(width=1000, height=25).measure(table).maximum  # with both, no TERM has a say
+    size = (None, None) if sys.stdout.isatty() else (needed, 25)
+    console = Console(width=size[0], height=size[1], highlight=False, markup=False)
+    console.print(table if needed <= console.width else "\n".join(stacked(rows)))
     first, last = walk.stages[0].output, walk.stages[-1].output
     summary = (
         f"{spelled(first)} -> {spelled(last)}: {walk.parameters:,} parameters, {walk.multiply_adds:,} multiply-adds"
@@ -91,19 +101,56 @@ def show(walk: Trace, every_block: bool) -> None:
     console.print(Text(summary, style="bold"))
 
 
-def empty_table(live: bool) -> Table:
-    """The columns."""
+def shown_rows(walk: Trace, every_block: bool, live: bool) -> Iterator[list[str]]:
+    """A line per stage, blocks after the first folded unless asked for; an empty one between the parts."""
+    for stage in walk.stages:
+        block = block_number(stage.name)
+        last = stage.name == f"blocks.{block}.out"
+        if block is None or block == 0 or every_block:
+            if stage.name == "blocks.0.norm1":
+                yield []
+            yield cells(stage, live)
+        elif last and block == walk.config.num_hidden_layers - 1:
+            yield folded(walk, live)
+        if last and (block == 0 or every_block or block == walk.config.num_hidden_layers - 1):
+            yield []
+
+
+COLUMNS = ("stage", "Hugging Face", "Google", "computes", "in", "out", "parameters", "multiply-adds")
+LIVE = "mean ± std [min, max]"
+
+
+def as_table(rows: list[list[str]], live: bool) -> Table:
+    """All columns side by side."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True)
-    for name in ("stage", "Hugging Face", "Google", "computes"):
+    for name in COLUMNS[:4]:
         table.add_column(name, overflow="fold")
-    for name in ("in", "out", "parameters", "multiply-adds"):
+    for name in (*COLUMNS[4:], *[LIVE] * live):
         table.add_column(name, justify="right", no_wrap=True)
-    if live:
-        table.add_column("mean ± std [min, max]", justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row) if row else table.add_section()
     return table
+
+
+def stacked(rows: list[list[str]]) -> Iterator[str]:
+    """The same for a narrow terminal."""
+    for row in rows:
+        if not row:
+            yield ""
+            continue
+        name, hf, google, formula, before, after, parameters, multiply_adds, *live = row
+        yield f"{name:22}  {f'{before} -> ' if before else ''}{after}"
+        yield f"    {formula}"
+        if parameters:
+            yield f"    {parameters} parameters"
+        if multiply_adds:
+            yield f"    {multiply_adds} multiply-adds"
+        if any(live):
+            yield f"    {LIVE}: {live[0]}"
+        yield f"    Hugging Face: {hf}; Google: {google}"
 
 
 def cells(stage: Stage, live: bool) -> list[str]:

@@ -40,7 +40,9 @@ STAGES: dict[str, Row] = {
         {"stem.resnet.stages.{i}": 1},
     ),
     # embeddings
-    "stem.out": Row("patch_embeddings.projection", "embedding", "W . patch + b, patches of {patch}", {"stem.proj": 1}),
+    "stem.out": Row(
+        *("ViTPatchEmbeddings.projection", "embedding", "W . patch + b, patches of {patch}"), {"stem.proj": 1}
+    ),
     "tokens.patches": Row("flatten(2).transpose(1, 2)", "reshape", "the grid, row by row"),
     "tokens.class": Row(
         "cls_token.expand", "cls", "one learned token, the same for every picture", {"tokens.class_token": 1}, "nothing"
@@ -55,12 +57,12 @@ STAGES: dict[str, Row] = {
     "tokens.positions": Row(
         "position_embeddings", "pos_embedding", "one row per position", {"tokens.position": 1}, "nothing"
     ),
-    "tokens.positioned": Row("+ position_embeddings", "posembed_input", "x + positions", reads="tokens.concat"),
+    "tokens.positioned": Row("ViTEmbeddings: + positions", "posembed_input", "x + positions", reads="tokens.concat"),
     "tokens.out": Row("ViTEmbeddings.dropout", "Dropout", "{embed}dropout", {"tokens.norm": 1}),
     # a block
-    "blocks.{i}.norm1": Row("layernorm_before", "LayerNorm_0", NORM, {"encoder.blocks.{i}.norm1": 1}),
+    "blocks.{i}.norm1": Row("ViTLayer.layernorm_before", "LayerNorm_0", NORM, {"encoder.blocks.{i}.norm1": 1}),
     "blocks.{i}.attn.q": Row(
-        *("attention.query", "Attention/query", "x Wq + bq, in heads"),
+        *("ViTSelfAttention.query", "Attention/query", "x Wq + bq, in heads"),
         {
             "encoder.blocks.{i}.attn.qkv": 3,
             "encoder.blocks.{i}.attn.query_value_bias": 2,
@@ -69,12 +71,12 @@ STAGES: dict[str, Row] = {
         "blocks.{i}.norm1",
     ),
     "blocks.{i}.attn.k": Row(
-        *("attention.key", "Attention/key", "x Wk + bk, in heads"),
+        *("ViTSelfAttention.key", "Attention/key", "x Wk + bk, in heads"),
         {"encoder.blocks.{i}.attn.qkv": 3, "encoder.blocks.{i}.attn.k_norm": 1},
         "blocks.{i}.norm1",
     ),
     "blocks.{i}.attn.v": Row(
-        *("attention.value", "Attention/value", "x Wv + bv, in heads"),
+        *("ViTSelfAttention.value", "Attention/value", "x Wv + bv, in heads"),
         {"encoder.blocks.{i}.attn.qkv": 3, "encoder.blocks.{i}.attn.query_value_bias": 2},
         "blocks.{i}.norm1",
     ),
@@ -85,26 +87,26 @@ STAGES: dict[str, Row] = {
     "blocks.{i}.attn.context": Row("context_layer", "weights . value", "weights v, times the head mask"),
     "blocks.{i}.attn.merged": Row("permute, view", "reshape", "heads side by side"),
     "blocks.{i}.attn.out": Row(
-        "attention.output.dense", "Attention/out", "x Wo + bo, dropout", {"encoder.blocks.{i}.attn.proj": 1}
+        "ViTSelfOutput.dense", "Attention/out", "x Wo + bo, dropout", {"encoder.blocks.{i}.attn.proj": 1}
     ),
     "blocks.{i}.attn.residual": Row(
-        "+ hidden_states", "x + inputs", "block input + {scale}x", {"encoder.blocks.{i}.scale1": 1}
+        "ViTLayer: + hidden_states", "x + inputs", "block input + {scale}x", {"encoder.blocks.{i}.scale1": 1}
     ),
-    "blocks.{i}.norm2": Row("layernorm_after", "LayerNorm_2", NORM, {"encoder.blocks.{i}.norm2": 1}),
+    "blocks.{i}.norm2": Row("ViTLayer.layernorm_after", "LayerNorm_2", NORM, {"encoder.blocks.{i}.norm2": 1}),
     "blocks.{i}.mlp.hidden": Row(
-        "intermediate.dense", "MlpBlock_3/Dense_0", "x W1 + b1", {"encoder.blocks.{i}.mlp.fc1": 1}
+        "ViTIntermediate.dense", "MlpBlock_3/Dense_0", "x W1 + b1", {"encoder.blocks.{i}.mlp.fc1": 1}
     ),
     "blocks.{i}.mlp.activated": Row("intermediate_act_fn", "gelu", "{act}"),
     "blocks.{i}.mlp.out": Row(
-        "output.dense", "MlpBlock_3/Dense_1", "x W2 + b2, dropout", {"encoder.blocks.{i}.mlp.fc2": 1}
+        "ViTOutput.dense", "MlpBlock_3/Dense_1", "x W2 + b2, dropout", {"encoder.blocks.{i}.mlp.fc2": 1}
     ),
     "blocks.{i}.out": Row(
-        "+ hidden_states", "x + y", "attention residual + {scale}x", {"encoder.blocks.{i}.scale2": 1}
+        "ViTOutput: + input_tensor", "x + y", "attention residual + {scale}x", {"encoder.blocks.{i}.scale2": 1}
     ),
     # the head
-    "norm.out": Row("layernorm", "encoder_norm", NORM, {"encoder.norm": 1}),
+    "norm.out": Row("ViTModel.layernorm", "encoder_norm", NORM, {"encoder.norm": 1}),
     "head.pooled": Row("sequence_output[:, 0]", "x[:, 0]", "{pool}", {"head.pool": 1, "head.norm": 1}),
-    "head.representation": Row("pooler: dense, tanh", "pre_logits", "{bend}(x W + b)", {"head.representation": 1}),
+    "head.representation": Row("ViTPooler: dense, tanh", "pre_logits", "{bend}(x W + b)", {"head.representation": 1}),
     "logits": Row(*("classifier", "head", "x W + b"), {"head.classifier": 1, "head.classifier_distilled": 1}),
 }
 
