@@ -7,7 +7,6 @@ answer to a file is that of the model's own code for that file alone.
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import os
 import subprocess
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from chaos.figures import report
+from chaos.untouched import tree
 from images.hostile import write_corpus
 from train.tiny import TINY
 
@@ -92,17 +92,6 @@ def unchanged(place: Path, model: VisionTransformer) -> Any:
     before = tree(place / "data")
     yield
     assert tree(place / "data") == before
-
-
-def tree(folder: Path) -> str:
-    """A hash of everything below a folder: names, kinds, times and, of files that are not absurd, bytes."""
-    hasher = hashlib.sha256()
-    for path in sorted(folder.rglob("*"), key=os.fsencode):
-        status = path.lstat()
-        hasher.update(os.fsencode(path) + f"{status.st_mode} {status.st_size} {status.st_mtime_ns}".encode())
-        if path.is_file() and not path.is_symlink() and status.st_size < 10**9:
-            hasher.update(path.read_bytes())
-    return hasher.hexdigest()
 
 
 def run(place: Path, *arguments: str) -> str:

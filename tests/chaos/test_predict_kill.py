@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from chaos.figures import report
+from chaos.untouched import tree
 from images.drawn import encoded
 from PIL import Image
 
@@ -88,6 +89,7 @@ def test_every_path_once_however_often_it_is_killed(model, tmp_path):
     pytest.importorskip("openvino", reason="the extra `fast` is not installed")
     fill(tmp_path / "photos", FILES)
     vitrail.save(model, tmp_path / "model")
+    untouched = tree(tmp_path / "photos")
     chance, parts, kills, begun = random.Random(5), tmp_path / "rows.jsonl.parts", 0, time.monotonic()
     while kills < KILLS:
         process = subprocess.Popen(command("predict", "rows.jsonl"), cwd=tmp_path, stderr=subprocess.DEVNULL)
@@ -108,6 +110,7 @@ def test_every_path_once_however_often_it_is_killed(model, tmp_path):
     right = right_answers(model, tmp_path / "photos")
     wrong = [row["path"] for n, row in enumerate(rows) if (row["status"], row["index"]) != right[n % DIFFERENT]]
     assert wrong == []
+    assert tree(tmp_path / "photos") == untouched
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "photos", "rows.jsonl"]
     errors = sum(row["status"] == "error" for row in rows)
     seconds = round(time.monotonic() - begun)
