@@ -22,6 +22,7 @@ from vitrail.train.config import TrainConfig
 from vitrail.train.distributed import ALONE, World, is_restart, joined
 from vitrail.train.expected import expectation
 from vitrail.train.guard import Diverged, NonFinite
+from vitrail.train.heap import kept_memory
 from vitrail.train.job import Job
 from vitrail.train.loop import commit_state, run
 from vitrail.train.outputs import write_bad_images
@@ -156,7 +157,7 @@ def attended(
 ) -> TrainResult:
     """Train while holding the folder, listening to signals, and writing down how it ends."""
     signals = Signals()
-    with directory.owned(made), screen_for(quiet or not made.writes) as screen:
+    with directory.owned(made), kept_memory(), screen_for(quiet or not made.writes) as screen:
         for note in notes:
             screen.tell(note)
         job, state = prepare(signals)
