@@ -18,7 +18,7 @@ from vitrail.images.listing import list_inputs
 from vitrail.images.loader import batches
 from vitrail.model.vit import VisionTransformer
 
-MOST, BATCH = 3000, 50
+MOST, BATCH = 1000, 50
 ARCHIVE, SPLIT = BESIDE.parent / "cats-dogs.tar", "val/"  # pictures the demo model was not trained on
 
 

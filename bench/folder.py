@@ -6,25 +6,23 @@ Every library runs in a process of its own, as a user would run it; they take tu
 from __future__ import annotations
 
 import csv
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 
 import vitrail
-from bench.child import Child
+from bench.child import Child, once
 from bench.interleave import Timing, table
 from bench.pictures import folder_of, photos
 from bench.plots import bars, saved
 
 FILES, LIBRARIES = 1000, ("vitrail", "transformers")
 TURNS = {"Ti/16": 250, "B/16": 50}  # files at a time: some seconds of the slower one
-PATIENCE = {"Ti/16": 1000, "B/16": 300}  # files for the pipeline, whose rate does not change any more
+PATIENCE = {"Ti/16": 1000, "B/16": 200}  # files for the pipeline, whose rate does not change any more
 STARTS = 6
+PREDICT = (str(Path(sys.executable).with_name("vitrail")), "predict")
 PIPELINE = """
 import sys
 from bench.peers import peer
@@ -34,7 +32,7 @@ print(pipe(sys.argv[2])[0])
 
 
 def folder() -> str:
-    """1,000 files end to end: listed, read, resized, run, written; of B/16 the pipeline does the first 300."""
+    """1,000 files end to end: listed, read, resized, run, written; of B/16 the pipeline does the first 200."""
     rows: list[list[object]] = []
     rates: dict[str, list[float]] = {"vitrail, balanced": [], "transformers pipeline": []}
     with tempfile.TemporaryDirectory() as root:
@@ -95,7 +93,7 @@ def start() -> str:
         model, photo = model_of("B/16", Path(root)), photos()[0]
         trial(model, Path(root) / "cache", photo)
         commands = {
-            "vitrail": [str(Path(sys.executable).with_name("vitrail")), "predict", str(model), str(photo)],
+            "vitrail": [*PREDICT, str(model), str(photo)],
             "transformers": [sys.executable, "-c", PIPELINE, str(model), str(photo)],
         }
         runs = [
@@ -110,24 +108,14 @@ def start() -> str:
     return table(["library", "seconds", "vitrail is x faster (quartiles)", "peak memory MB"], rows)
 
 
-def once(command: list[str], cache: Path) -> tuple[float, float]:
-    """A command from start to end: seconds, and peak memory in MB."""
-    environment = os.environ | {"VITRAIL_CACHE": str(cache), "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    began = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
-        assert process.stdout
-        label = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode or not label:
-        raise RuntimeError(f"{command} failed")
-    return time.perf_counter() - began, usage.ru_maxrss / 1024
-
-
 def trial(model: Path, cache: Path, pictures: Path) -> None:
     """A first run, in a process that ends: the engine is chosen and its graph kept."""
-    command = [str(Path(sys.executable).with_name("vitrail")), "predict", str(model), str(pictures)]
-    once([*command], cache)
+    measured([*PREDICT, str(model), str(pictures)], cache)
+
+
+def measured(command: list[str], cache: Path) -> tuple[float, float]:
+    """Seconds and peak memory of a command, on as many threads as everybody has."""
+    return once(command, threads=torch.get_num_threads(), cache=cache)
 
 
 def model_of(name: str, where: Path) -> Path:

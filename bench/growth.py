@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import vitrail
-from bench.folder import model_of, once, trial
+from bench.folder import PREDICT, measured, model_of, trial
 from bench.forward import NATIVE, TIMM
 from bench.inference import in_turns
 from bench.interleave import Timing, table
@@ -22,7 +21,6 @@ FILES, ROUNDS = (100, 300, 1000, 3000, 10_000), 2
 SIZES = {224: (5, 1), 384: (5, 1), 512: (4, 1), 768: (3, 1), 1024: (2, 1)}  # pixels: rounds, runs
 THEIRS, OURS = ("timm fp32", "timm bf16"), ("vitrail exact, openvino", "vitrail balanced, openvino")
 CONTESTANTS = (*THEIRS, *OURS)
-PREDICT = (str(Path(sys.executable).with_name("vitrail")), "predict")
 
 
 def growth_with_files() -> str:
@@ -35,7 +33,9 @@ def growth_with_files() -> str:
         for turn in range(ROUNDS):
             for count, folder in folders.items():
                 out = Path(root) / f"{count}-{turn}.csv"
-                runs[count].append(once([*PREDICT, str(model), str(folder), "--out", str(out)], Path(root) / "cache"))
+                runs[count].append(
+                    measured([*PREDICT, str(model), str(folder), "--out", str(out)], Path(root) / "cache")
+                )
     seconds = [statistics.median(second for second, _ in runs[count]) for count in FILES]
     memory = [max(most for _, most in runs[count]) for count in FILES]
     begin, each = line_through(FILES, seconds)
