@@ -109,8 +109,8 @@ def told(view: View) -> str:
         tokens = {token for _, token in view.notes["outliers"]}
         sinks = {token for _, token, _ in view.notes["sinks"]}
         return (
-            f"<br>Patches that stand out by their norm in some layer: {len(tokens)}. Tokens that receive over ten times an "
-            f"even share of attention in some layer: {len(sinks)}."
+            f"<br>Patches that stand out by their norm in some layer: {len(tokens)}. "
+            f"Tokens that receive over ten times an even share of attention in some layer: {len(sinks)}."
         )
     if "variance_explained" in view.notes:
         return f"<br>Variance shown: {sum(view.notes['variance_explained']):.0%}."

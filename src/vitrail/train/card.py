@@ -47,6 +47,7 @@ def card(
             "",
             "```python",
             "import vitrail",
+            "",
             'vitrail.predict("this folder", "picture.jpg")',
             "```",
             "",
