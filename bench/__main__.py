@@ -20,6 +20,8 @@ SECTIONS = {
     "pruning": ("bench.model", "Pruned heads"),
     "loading": ("bench.loading", "Loading L/16"),
     "explaining": ("bench.explain", "Looking inside, ViT-B/16"),
+    "large": ("bench.explain", "Looking inside a picture of 1,024 px"),
+    "rollouts": ("bench.explain", "Rollout of 1,000 pictures"),
     "inference": ("bench.inference", "Inference, ViT-B/16 at 224"),
     "agreement": ("bench.agreement", "Engines beside the model itself, on real pictures"),
     "folder": ("bench.folder", "A folder of 1,000 JPEG files, end to end"),

@@ -98,7 +98,8 @@ def lens() -> NDArray[np.uint8]:
 def paper() -> Figures:
     """The paper's figures of the model that ships, over crops of its three photographs."""
     crops = [crop for path in sorted(SAMPLES.glob("*.jpg")) for crop in crops_of(path)]
-    images = torch.cat([normalise(batch.pixels, model().preprocess) for batch in batches(crops, model().preprocess)])
+    how = model().preprocess
+    images = torch.cat([normalise(batch.pixels, how) for batch in batches(crops, how, batch_size=32)])
     return figures(model(), images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))])
 
 
