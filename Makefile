@@ -9,9 +9,8 @@ OUT ?= runs
 
 .PHONY: demo test check lint types arch format upstream chaos fuzz bench docs golden clean
 
-demo: $(READY)        ## create a model and walk a picture through it
-	$(BIN)/vitrail models
-	$(BIN)/vitrail trace B/16 src/vitrail/samples/cat.jpg --classes 100
+demo: $(READY)        ## look into a model, train it, measure it, ask it, explain it: about a minute
+	$(BIN)/vitrail demo
 
 test: $(READY)        ## the whole default suite, under ten minutes on two cores
 	$(BIN)/python -m pytest
@@ -66,6 +65,6 @@ $(READY): pyproject.toml constraints.txt
 
 # timm and torchvision would pull CUDA builds; their code alone is enough for an oracle.
 $(VENV)/.peers: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt transformers
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt transformers accelerate
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps timm torchvision
 	touch $@
