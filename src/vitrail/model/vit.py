@@ -5,6 +5,7 @@
 Each stage is one attribute and one file: stem.py (or resnetv2.py for hybrids), tokens.py, encoder.py, heads.py.
 """
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -55,7 +56,8 @@ class VisionTransformer(nn.Module):
 
 def build_empty(config: ViTConfig) -> VisionTransformer:
     """The model with every parameter declared and none allocated."""
-    with torch.device("meta"):
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors")  # a layer may have lost all its heads
         return VisionTransformer(config)
 
 
