@@ -16,7 +16,7 @@ NEAR = 3  # pictures and classes may differ by this factor
 
 
 class Measured(Frozen, frozen=True, kw_only=True):
-    """Some runs of ours that differ in the seed, in two cores."""
+    """Some runs of ours that differ in the seed."""
 
     data: str
     pictures: int  # to train on
@@ -45,7 +45,7 @@ def expectation(plan: Plan, preset: Preset) -> str:
     low, high = nearest.top1
     return (
         f"expected: hard to say from other data; this preset reached {low:g} to {high:g}% top-1 on {nearest.data} "
-        f"({nearest.pictures:,} pictures, {nearest.classes} classes, {nearest.seconds:.0f} s on two cores)"
+        f"({nearest.pictures:,} pictures, {nearest.classes} classes, {nearest.seconds:.0f} s of one processor core)"
     )
 
 
