@@ -59,6 +59,7 @@ def distance_figure(titles: Sequence[str], distances: Sequence[Distances]) -> Fi
             axis.errorbar(
                 places, mean[:, head], yerr=error, fmt="o", markersize=3, linewidth=0.8, color=f"C{head % 10}"
             )
+        axis.plot([0, layers - 1], [0, 0], linestyle="none")  # layers that lost all heads are on the axis too
         axis.set(xlabel="layer", ylabel="mean attention distance (pixels)", ylim=(0, highest * 1.1))
         axis.set_title(f"{title}\n{one.images} images, every head, 95% interval", fontsize=8)
     return figure
