@@ -216,7 +216,6 @@ from pathlib import Path
 import numpy as np
 from vitrail.engines.cache import Cache
 from vitrail.engines.choose import open_engine
-from vitrail.engines.fold import fold
 def never():
     raise AssertionError("the model was loaded")
 engine = open_engine(never, engine={name!r}, precision="exact", files=[Path({file!r})], cache=Cache(Path({root!r})))
