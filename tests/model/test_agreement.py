@@ -48,7 +48,10 @@ PLAIN: dict[str, dict[str, Any]] = {
     "qk norm": {"qk_norm": True},
     "layer scale": {"layer_scale": 1e-5},
     "representation": {"representation_size": 7},
-    "MLP head": {"representation_size": 7, "representation_act": "gelu"},
+    **{
+        f"MLP head, {act}": {"representation_size": 7, "representation_act": act}
+        for act in literal_values(ViTConfig, "representation_act")
+    },
     "representation, no classifier": {"representation_size": 7, "num_classes": 0},
     "no classifier": {"num_classes": 0},
     "wide heads": {"head_dim": 12},
