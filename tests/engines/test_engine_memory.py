@@ -29,7 +29,7 @@ def peak():
 
 folder = Path(sys.argv[1])
 card = msgspec.json.decode((folder / "card.json").read_bytes(), type=Card)
-openvino_engine.runtime().Core().get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin
+openvino_engine.core().get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin
 before = peak()
 openvino_engine.load(folder, card, Job(size=card.preprocess.size))
 print(json.dumps(peak() - before))

@@ -17,7 +17,7 @@ import numpy as np
 
 from vitrail.engines import folded as f
 from vitrail.engines.base import Card, Job, Outputs, Pictures, check_pictures, outputs_of
-from vitrail.engines.openvino_runtime import runtime
+from vitrail.engines.openvino_runtime import core, runtime
 
 PRECISION = {"exact": "f32", "balanced": "bf16"}
 GRAPH = "openvino.blob"
@@ -66,7 +66,7 @@ def build(model: f.Folded, card: Card, job: Job) -> OpenVinoEngine:
     pictures = ops.op.parameter([1, *job.size, card.config.num_channels], ov.Type.u8 if job.depth == 8 else ov.Type.u16)
     named = run(ops, model, pictures, job.outputs)
     graph = ov.Model([ops.op.result(named[name]) for name in job.outputs], [pictures], "vitrail")
-    return OpenVinoEngine(ov.Core().compile_model(graph, "CPU", settings(job)), card, job)
+    return OpenVinoEngine(core().compile_model(graph, "CPU", settings(job)), card, job)
 
 
 def load(folder: Path, card: Card, job: Job) -> OpenVinoEngine:
@@ -76,7 +76,7 @@ def load(folder: Path, card: Card, job: Job) -> OpenVinoEngine:
         held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     blob = ov.Tensor(np.frombuffer(held, np.uint8), shared_memory=True)
     with given_back(held):
-        compiled = ov.Core().import_model(blob, "CPU", settings(job))
+        compiled = core().import_model(blob, "CPU", settings(job))
     return OpenVinoEngine(compiled, card, job, blob)
 
 
