@@ -60,7 +60,8 @@ PAGES = {"cli.md": cli_page, "guide/config.md": config_page, "guide/train.md": t
 
 
 def _block(path: str, command: object) -> str:
-    # The names of the help option are remembered by a command once asked for: say the ones a user meets.
+    # A command remembers the names its help option was first asked for by: forget them, and say those a user meets.
+    command._help_option = None  # type: ignore[attr-defined]
     names = ["-h", "--help"]
     context = Context(command, info_name=path, max_content_width=100, terminal_width=100, help_option_names=names)  # type: ignore[arg-type]
     return f"```\n{command.get_help(context)}\n```"  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ tests/surface/test_pictures.py draws them again and compares, so that a page can
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from functools import cache, partial
@@ -137,7 +138,14 @@ def main() -> None:
     for name in sys.argv[1:] or PICTURES:
         path = GUIDE / "pictures" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(PICTURES[name]()).save(path, "WEBP", quality=90, method=6)
+        path.write_bytes(encoded(PICTURES[name]()))
+
+
+def encoded(pixels: NDArray[np.uint8]) -> bytes:
+    """A picture as a guide's file; small, and not quite what was drawn."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "WEBP", quality=90, method=6)
+    return file.getvalue()
 
 
 if __name__ == "__main__":

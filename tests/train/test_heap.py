@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,22 +19,34 @@ PAGES = BLOCK // resource.getpagesize()
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep memory")
 
 
-def faults_of_asking_again() -> int:
-    """Page faults of a block, once such a block has been used and freed."""
-    torch.zeros(BLOCK, dtype=torch.uint8)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.zeros(BLOCK, dtype=torch.uint8)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
+FAULTS = """
+import resource, torch
+from vitrail.train.heap import kept_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.zeros({block}, dtype=torch.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(faults(), faults())
+with kept_memory():
+    print(faults(), faults())
+"""
+
+
 @glibc
 def test_a_block_that_was_freed_is_used_again_without_page_faults() -> None:
-    with kept_memory():
-        assert faults_of_asking_again() < PAGES / 10
+    # In a process of its own: here other tests have left holes and settings in the heap.
+    said = subprocess.run(
+        [sys.executable, "-c", FAULTS.format(block=BLOCK)], capture_output=True, text=True, check=True
+    )
+    (_, again), (first, kept) = (map(int, line.split()) for line in said.stdout.splitlines())
+    assert min(again, first) > PAGES / 2
+    assert kept < PAGES / 10
 
 
 @glibc
