@@ -279,6 +279,15 @@ def test_another_head_starts_at_zero_and_the_rest_stays(tmp_path):
     assert load(tmp_path, labels=list("vwxyz")).labels == list("vwxyz")
 
 
+def test_two_normalisations_beside_one_model_are_refused(tmp_path):
+    save(random_model(CONFIGS["registers"]), tmp_path)
+    assert load(tmp_path).preprocess.mean == (0.5, 0.5, 0.5)
+    path = tmp_path / "preprocessor_config.json"
+    path.write_text(path.read_text().replace("0.5", "0.4"))
+    with pytest.raises(CheckpointError, match=r"image_mean \[0.4, 0.4, 0.4\]; the vitrail block .* \[0.5"):
+        load(tmp_path)
+
+
 def test_a_field_nobody_knows_and_a_value_of_the_wrong_kind_are_usage_errors(bare):
     path, _ = bare
     with pytest.raises(ConfigError, match="num_attention_heads"):

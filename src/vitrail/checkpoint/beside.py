@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, get_type_hints
 
 import msgspec
+import numpy as np
 
 from vitrail.checkpoint import hf_config, preprocess, timm_config
 from vitrail.checkpoint.files import Found
@@ -79,7 +80,9 @@ def stated_preprocess(found: Found, config: ViTConfig) -> Preprocess | None:
     block = found.block.get("preprocess")
     if block is not None:
         with readable(found):
-            return msgspec.convert({"size": config.image_size, **block}, Preprocess)
+            prepared = msgspec.convert({"size": config.image_size, **block}, Preprocess)
+        refuse_two_normalisations(found, prepared)
+        return prepared
     if found.preprocessor is not None:
         with readable(found, "preprocessor_config.json"):
             return preprocess.from_hugging_face(found.preprocessor, config)
@@ -87,6 +90,20 @@ def stated_preprocess(found: Found, config: ViTConfig) -> Preprocess | None:
         with readable(found):
             return preprocess.from_timm(found.config.get("pretrained_cfg") or found.config, config)
     return None
+
+
+def refuse_two_normalisations(found: Found, prepared: Preprocess) -> None:
+    """Raise where preprocessor_config.json was edited and the vitrail block, which is what counts, was not."""
+    for name, ours in {"image_mean": prepared.mean, "image_std": prepared.std}.items():
+        theirs = (found.preprocessor or {}).get(name)
+        with readable(found, "preprocessor_config.json"):
+            same = not isinstance(theirs, list) or np.allclose(np.array(theirs, float), ours, rtol=1e-5)
+        if not same:
+            raise CheckpointError(
+                f"preprocessor_config.json has {name} {theirs}; the vitrail block of config.json has {list(ours)}.",
+                "The same in both: a wrong one costs more accuracy than anything else.",
+                "Correct the one that is wrong, or remove preprocessor_config.json.",
+            )
 
 
 def stated_labels(found: Found, config: ViTConfig) -> list[str] | None:
