@@ -159,7 +159,9 @@ def curves(history: Sequence[Mapping[str, Any]]) -> Drawing:
         ("learning rate", [("lr", "", "glass")], "{:.0e}".format),
     ]
     plots = [plot for column in columns if (plot := curve(history, *column))]
-    return Drawing("Loss, accuracy, learning rate", chart(plots, 3, "Curves of training"), "Every epoch of the run (results.csv).")
+    return Drawing(
+        "Loss, accuracy, learning rate", chart(plots, 3, "Curves of training"), "Every epoch of the run (results.csv)."
+    )
 
 
 def curve(
