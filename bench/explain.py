@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import torch
 
 from bench.interleave import Timing, interleave, table
 from bench.pictures import photos
+from vitrail.evaluate.answering import peak_memory
 from vitrail.explain.attention import head_maps, rollout
 from vitrail.explain.explain import explain_files
 from vitrail.explain.relevance import relevance
@@ -91,4 +91,4 @@ def once(name: str) -> None:
     model, images = create("B/16", seed=0), torch.randn(1, 3, 1024, 1024)
     with torch.inference_mode():
         WORK[name](model, images)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(peak_memory() / 2**20)

@@ -35,7 +35,7 @@ start = time.perf_counter()
 {load}
 total = sum(float(p.detach().view(-1)[::1024].sum()) for p in model.parameters())
 seconds = time.perf_counter() - start
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+peak = int(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]) * 1024
 print(json.dumps([seconds, peak - before]))
 """
 
