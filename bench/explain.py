@@ -46,7 +46,7 @@ def explaining(rounds: int = 5) -> str:
 
 def large() -> str:
     """Peak memory of a fresh process for one picture of 1,024 px: 4,097 tokens, 12 layers of 12 heads."""
-    peaks = [[name, f"{peak_memory(name):,.0f}"] for name in WORK]
+    peaks = [[name, f"{peak_of(name):,.0f}"] for name in WORK]
     whole = 12 * 12 * 4097**2 * 4 / 2**20
     return table(
         ["B/16, one picture of 1,024 px", "peak memory MB"], [*peaks, ["(all weights at once)", f"{whole:,.0f}"]]
@@ -81,7 +81,7 @@ def rollouts() -> str:
     return table(["Ti/16, 224 px, on torch", "files", "pictures/s", "times the rate of predictions (quartiles)"], rows)
 
 
-def peak_memory(name: str) -> float:
+def peak_of(name: str) -> float:
     """Megabytes, measured in a process that does nothing else."""
     code = f"from bench.explain import once; once({name!r})"
     return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
