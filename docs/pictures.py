@@ -34,9 +34,9 @@ CROPS = 44  # of each of three photographs: 132 pictures to average attention di
 # What stands beside the photograph: one panel for each set of options. `target` is the class that is explained.
 BOTH = [{"target": "cat"}, {"target": "dog"}]
 PANELS: dict[str, list[dict[str, Any]]] = {
-    "attention": [{}, {"layer": 0}, {"layer": 0, "query": (6, 7)}],
+    "attention": [{}, {"layer": 0}, {"layer": 0, "query": (8, 9)}],
     "mass": [{"keep": 0.6}, {"keep": 0.3}],
-    "rollout": [{}, {"discard": 0.9}, {"query": (6, 7)}],
+    "rollout": [{}, {"discard": 0.9}, {"query": (8, 9)}],
     "gradient_rollout": BOTH,
     "relevance": BOTH,
     "attention_grad_cam": BOTH,

@@ -17,7 +17,7 @@ def config_options(command: Command) -> Command:
         command
     )
     command = click.option(
-        "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting, such as model.image_size=384."
+        "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting of those --print-config shows."
     )(command)
     return click.option(
         "--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.toml", help="Settings from a file."

@@ -78,6 +78,8 @@ def prune(
     only_blocks = (gone or narrower) and (heads, max_drop, speed) == (None, None, None)
     budget = budget_of(there, 0 if only_blocks else heads, max_drop, speed)
     counts = counts_to_try(there, points, budget.heads)
+    if progress:
+        progress(0, len(counts))
     order, importance = head_order(fewer, scoring, score, rounds, seed)
     whole = whole_of(model, measuring)
     along, chance = curves(whole, fewer, order, counts, seed, progress)
@@ -107,11 +109,11 @@ def curves(
     along: list[Point] = []
     chance: list[Quality] = []
     for count in counts:
-        if progress:
-            progress(len(along), len(counts))
         along.append(beside(whole, prune_heads(fewer, by_layer(order[:count])), count))
         each = (prune_heads(fewer, by_layer(one[:count])) for one in random_orders)
         chance.append(mean_quality([quality_of(whole, one, count) for one in each]))
+        if progress:
+            progress(len(along), len(counts))
     return along, chance
 
 
