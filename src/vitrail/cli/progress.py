@@ -57,7 +57,9 @@ def progress(what: str = "pictures", *, quiet: bool = False) -> Iterator[Progres
 
 
 def told(what: str, done: int, total: int, seconds: float, first: int = 0) -> str:
-    """Done and total, so many a second since the first, and the time that is left at this rate."""
+    """Done and total, how fast since the first, and the time that is left at this rate."""
     rate = (done - first) / max(seconds, 1e-9)
-    left = f"  {timedelta(seconds=round((total - done) / rate))} left" if rate else ""
-    return f"{done:,}/{total:,} {what}  {rate:,.1f}/s{left}"
+    if not rate:
+        return f"{done:,}/{total:,} {what}"
+    pace = f"{rate:,.1f}/s" if rate >= 1 else f"{1 / rate:,.0f} s each"
+    return f"{done:,}/{total:,} {what}  {pace}  {timedelta(seconds=round((total - done) / rate))} left"
