@@ -16,6 +16,7 @@ from vitrail.errors import CheckpointError
 if TYPE_CHECKING:
     import torch
 
+FETCH = "The file is incomplete or was changed on its way: fetch or copy it again."
 PARALLEL = hasattr(os, "preadv")  # reads that share no position, so several threads may read one file
 
 
@@ -81,7 +82,9 @@ class Source:
         open_to_others = file.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or folder.st_mode & stat.S_IWOTH
         return _descriptors_left() // 4 if ours and not open_to_others else 0
 
-    def refuse(self, reason: str, expected: str = "", fix: str = "", *, tensor: str | None = None) -> CheckpointError:
+    def refuse(
+        self, reason: str, expected: str = "", fix: str = FETCH, *, tensor: str | None = None
+    ) -> CheckpointError:
         """The error that names this file, the tensor and the reason; the caller raises it."""
         where = f"{shown(str(self.path), 4096)}: " + (f"tensor '{shown(tensor)}' " if tensor is not None else "")
         return CheckpointError(where + reason, expected, fix)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitrail.errors import DataError, UsageError
+from vitrail.errors import DataError, UsageError, did_you_mean
 from vitrail.evaluate.ranking import Flags
 from vitrail.images.folder import WHOLE, Dataset, Sample, read_data
 from vitrail.images.labels import match_labels
@@ -30,7 +30,11 @@ class Asked:
         """The data, and the split that was asked for, or one a model has not been trained on."""
         dataset = read_data(self.data)
         if self.split is not None and self.split not in dataset.splits:
-            raise UsageError(f"{self.data} has no split {self.split!r}.", f"One of {', '.join(dataset.splits)}.", "")
+            raise UsageError(
+                f"{self.data} has no split {self.split!r}.",
+                f"It has {', '.join(dataset.splits)}.",
+                did_you_mean(self.split, dataset.splits),
+            )
         found = self.split or next((one for one in SPLITS if one in dataset.splits), None)
         if found is None:
             raise DataError(

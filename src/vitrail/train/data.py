@@ -48,7 +48,11 @@ class TrainingData:
 def read_training_data(config: DataConfig, train: TrainConfig) -> TrainingData:
     """The pictures at `config.path`, split for training and validation."""
     if not config.path:
-        raise ConfigError("No DATA was given.", "A folder of class folders, a manifest or tar shards.", "")
+        raise ConfigError(
+            "No DATA was given.",
+            "A folder of class folders, a manifest or tar shards.",
+            "vitrail train FOLDER, or --resume RUN; `vitrail demo` shows a whole run.",
+        )
     if config.labels_split and train.loss != "bce":
         raise ConfigError(
             f"data.labels_split is {config.labels_split!r}, but train.loss is {train.loss!r}.",
