@@ -248,6 +248,25 @@ def test_the_strengths_of_both_policies_are_torchvisions() -> None:
 
 
 @pytest.mark.upstream
+def test_three_augment_is_timms_3a_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    policies = peer("timm.data.auto_augment")
+    drawn: dict[str, tuple[float, float]] = {}
+
+    def radius(low: float, high: float) -> float:
+        drawn["range"] = (low, high)
+        return 1.3
+
+    monkeypatch.setattr(policies.random, "uniform", radius)
+    theirs = {operation.name: operation for (operation,) in policies.auto_augment_policy("3a")}
+    ours = {"Solarize": ("solarize", 128.0), "Desaturate": ("grey", 0.0), "GaussianBlurRand": ("blur", 1.3)}
+    assert theirs.keys() == ours.keys()
+    for name, (operation, strength) in ours.items():
+        image = photo()
+        assert np.array_equal(pixels(perform(image, operation, strength, (0, 0, 0))), pixels(theirs[name](image))), name
+    assert drawn["range"] == (0.1, 2.0)
+
+
+@pytest.mark.upstream
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation", "hue"])
 def test_the_jitter_equals_torchvisions_bit_for_bit(name: str) -> None:
     functional = peer("torchvision.transforms.functional")
