@@ -230,6 +230,16 @@ def test_another_resolution_reads_the_table_off_the_new_grid(tmp_path):
     assert torch.allclose(again(x), model(x), atol=1e-5)  # the model itself would resize for this picture
 
 
+def test_the_size_asked_for_is_the_size_prepared_whatever_the_file_prepares(tmp_path):
+    save(random_model(replace(CONFIGS["plain"], image_size=(32, 32))), tmp_path)
+    path = tmp_path / "preprocessor_config.json"  # as DINOv2: positions for one size, pictures prepared in another
+    sizes = {"size": {"shortest_edge": 20}, "do_center_crop": True, "crop_size": {"height": 16, "width": 16}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | sizes))
+    found = {size: load(tmp_path, **({"image_size": size} if size else {})).preprocess for size in (None, 16, 24, 32)}
+    assert {size: how.size[0] for size, how in found.items()} == {None: 16, 16: 16, 24: 24, 32: 32}
+    assert {size: how.resize for size, how in found.items()} == {None: 20, 16: 20, 24: 30, 32: 40}
+
+
 def test_resized_patches_through_the_resized_kernel_give_the_same_embedding():
     kernel = torch.randn(5, 3, 8, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     patch = torch.randn(1, 3, 8, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

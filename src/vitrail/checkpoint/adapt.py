@@ -61,7 +61,7 @@ def resolution(model: Adapted, image_size: Pair, patch_size: Pair) -> Adapted:
     if old and old != new.grid:
         state[TABLE] = resize_table(state[TABLE], config, new.grid)
         notes.append(f"positions of {_by(old)} patches resized to {_by(new.grid)} as {config.position_resampling} does")
-    return Adapted(new, state, _prepared(model.preprocess, config.image_size, image_size), model.labels, notes)
+    return Adapted(new, state, model.preprocess, model.labels, notes)
 
 
 def resize_table(table: Tensor, config: ViTConfig, grid: Pair) -> Tensor:
@@ -145,8 +145,9 @@ def classes(model: Adapted, count: int, labels: Sequence[str] | None = None, ini
     return Adapted(config, state, model.preprocess, names, [*model.notes, note])
 
 
-def _prepared(preprocess: Preprocess, old: Pair, new: Pair) -> Preprocess:
+def prepared_for(preprocess: Preprocess, new: Pair) -> Preprocess:
     """The same preparation for another size: margins keep their proportion."""
+    old = preprocess.size
     if new == old:
         return preprocess
     if new[0] != new[1] or old[0] != old[1]:  # a shorter side says nothing about a rectangle
@@ -157,8 +158,7 @@ def _prepared(preprocess: Preprocess, old: Pair, new: Pair) -> Preprocess:
         resize = round(resize * scale)
     elif resize is not None:
         resize = (round(resize[0] * scale), round(resize[1] * scale))
-    size = (round(preprocess.size[0] * scale), round(preprocess.size[1] * scale))
-    return replace(preprocess, size=size, resize=resize)
+    return replace(preprocess, size=new, resize=resize)
 
 
 def _by(size: Pair) -> str:

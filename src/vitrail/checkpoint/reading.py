@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vitrail.checkpoint import accounting, describe, preprocess
-from vitrail.checkpoint.adapt import Adapted, adapt
+from vitrail.checkpoint.adapt import Adapted, adapt, prepared_for
 from vitrail.checkpoint.beside import fields_asked_for, readable, stated_fields, stated_labels, stated_preprocess
 from vitrail.checkpoint.custom import Custom, rules_from_toml
 from vitrail.checkpoint.detect import Match, detect
@@ -211,6 +211,10 @@ def _finish(
         report.assumptions.append(
             f"pictures are prepared as is usual for {report.origin}; nothing beside the file says"
         )
+    if (
+        "image_size" in opened.asked
+    ):  # not always from the model's own: DINOv2 has positions for 518 px, and prepares 224
+        prepared = prepared_for(prepared, opened.asked["image_size"])
     model = Adapted(config, everything, prepared, stated_labels(found, config) or _numbers(config.num_classes))
     model = adapt(model, understood.wanted, labels)
     if labels is not None:
