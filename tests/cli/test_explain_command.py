@@ -103,6 +103,9 @@ def test_compare_prints_methods_best_first_with_intervals(pictures: Path) -> Non
     assert {line.split()[0] for line in lines[1:]} == {"rollout", "layer_cam", "random"}
     totals = [float(re.search(r"[+-]\d\.\d+", line)[0]) for line in lines[1:]]  # type: ignore[index]
     assert totals == sorted(totals, reverse=True)
-    ranking = json.loads(explain(pictures, "--compare", "-m", "rollout", "--json").stdout)["ranking"]
+    out = pictures.parent / "compared"
+    told = json.loads(explain(pictures, "--compare", "-m", "rollout", "--json", "--out", str(out)).stdout)
+    assert json.loads((out / "ranking.json").read_text()) == told
+    ranking = told["ranking"]
     assert {row["method"] for row in ranking} == {"rollout", "random"}
     assert {"mean", "low", "high"} == set(ranking[0]["over_random"])

@@ -83,7 +83,7 @@ def command(
     if compare:
         if options or scores:
             raise UsageError("--compare takes no method options.", "Methods are compared as they are by default.", "")
-        show_ranking(ranking(build(allocate=True), items, method, target, sample), as_json)
+        show_ranking(ranking(build(allocate=True), items, method, target, sample), as_json, out)
         return
     kept = tuple(part.strip() for part in formats.split(",") if part.strip())
     rows = list(explained_rows(build(allocate=True), items, method, target, scores, options, kept, out, quiet=as_json))
@@ -201,13 +201,17 @@ def ranking(
         return compare(model, images, names, target=target, progress=told)
 
 
-def show_ranking(ranks: list[Rank], as_json: bool) -> None:
-    """Best first."""
+def show_ranking(ranks: list[Rank], as_json: bool, out: Path | None) -> None:
+    """Best first; in a folder that was asked for, as ranking.json."""
     import msgspec
 
+    rows = [{**msgspec.to_builtins(one), "verdict": one.verdict} for one in ranks]
+    document = json.dumps({"schema_version": 1, "ranking": rows}, indent=1)
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "ranking.json").write_text(document)
     if as_json:
-        rows = [{**msgspec.to_builtins(one), "verdict": one.verdict} for one in ranks]
-        click.echo(json.dumps({"schema_version": 1, "ranking": rows}, indent=1))
+        click.echo(document)
         return
     click.echo(
         f"{'method':22} {'total, 95% interval':>26} {'deletion':>9} {'insertion':>9} {'ROAD':>7} {'s/picture':>9}"
