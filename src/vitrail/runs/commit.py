@@ -50,11 +50,11 @@ class NoRoom(EnvironmentProblem):
 
 def commit(folder: Path, step: int, size: int, write: Writer, keep: int = 2) -> Checkpoint:
     """Write a checkpoint of about `size` bytes, and leave the newest `keep`."""
-    make_room(folder, size)
     name = f"step-{step:09d}"
     writing, final = folder / f"{WRITING}{name}", folder / name
-    serial = next_serial(folder)
     try:
+        make_room(folder, size)
+        serial = next_serial(folder)
         shutil.rmtree(writing, ignore_errors=True)
         writing.mkdir()
         write(writing)
@@ -64,12 +64,12 @@ def commit(folder: Path, step: int, size: int, write: Writer, keep: int = 2) -> 
         sync_folder(folder)
         with replacing(folder / "LATEST") as file:  # for people; resuming verifies and does not trust it
             file.write(f"{name}\n".encode())
+        prune(folder, keep)
     except BaseException as error:
         shutil.rmtree(writing, ignore_errors=True)
         if is_no_room(error):
             raise no_room(folder, error) from error
         raise
-    prune(folder, keep)
     return Checkpoint(final, step, serial)
 
 
