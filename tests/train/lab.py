@@ -54,7 +54,8 @@ def leave(work: Callable[[], int]) -> NoReturn:
     try:
         code = work()
     except VitrailError as error:
-        code = error.exit_code
+        alive = error  # freeing its frames frees their process group, which once waited for a process that was gone
+        code = alive.exit_code
     except BaseException:
         traceback.print_exc()
     finally:
