@@ -74,7 +74,7 @@ def test_a_second_signal_ends_the_process_at_once_and_what_is_on_disk_is_whole(p
     warm_up(pictures, tmp_path / "warm")
     whole = partial(run_tiny, pictures, tmp_path / "whole", RICH)
     assert in_child(partial(counting, whole, tmp_path / "events")) == 0
-    late = int((tmp_path / "events").read_text()) * 9 // 10  # the first half is what comes before the first step
+    late = int((tmp_path / "events").read_text()) * 9 // 10  # when the run has long been listening
 
     def signalled_twice(out: Path) -> int:
         def happen(frame: object) -> None:

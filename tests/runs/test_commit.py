@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
@@ -144,3 +145,20 @@ def test_an_error_of_the_writer_leaves_no_trace(tmp_path: Path) -> None:
         commit.commit(tmp_path, 20, 10_000, refuse)
     assert chosen(tmp_path).name == "step-000000010"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["LATEST", "step-000000010"]
+
+
+@pytest.mark.parametrize("call", ["next_serial", "prune"])
+def test_a_disk_that_fails_before_or_after_writing_is_said_like_one_that_is_full(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit.commit(tmp_path, 10, 10_000, write("ten"))
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(commit, call, failing)
+    with pytest.raises(NoRoom, match="Input/output error"):
+        commit.commit(tmp_path, 20, 10_000, write("twenty"))
+    best, damaged = newest(tmp_path)
+    assert best is not None
+    assert (best.step, damaged) == (20 if call == "prune" else 10, [])

@@ -20,7 +20,7 @@ import torch
 
 from vitrail.checkpoint import npz_file, safetensors_file
 from vitrail.checkpoint.entry import naming_problem
-from vitrail.checkpoint.source import Source, opened, shown
+from vitrail.checkpoint.source import ANOTHER, Source, opened, shown
 from vitrail.errors import CheckpointError
 
 JSON_LIMIT = 4 * 2**20  # the config of a 21,843-class model, label names both ways, is 1.5 MB
@@ -91,10 +91,10 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> dict[str, Any]:
 def json_object(source: Source, limit: int = JSON_LIMIT) -> dict[str, Any]:
     """The JSON object an open file consists of."""
     if source.size > limit:
-        raise source.refuse(f"is {source.size:,} bytes long.", f"A config is at most {limit:,} bytes.")
+        raise source.refuse(f"is {source.size:,} bytes long.", f"A config is at most {limit:,} bytes.", ANOTHER)
     text = source.read(0, source.size)
     if sum(text.count(mark) for mark in (b",", b"[", b"{")) > JSON_VALUES:
-        raise source.refuse("holds too many values.", f"A config has at most {JSON_VALUES:,}.")
+        raise source.refuse("holds too many values.", f"A config has at most {JSON_VALUES:,}.", ANOTHER)
     try:
         content = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -102,7 +102,7 @@ def json_object(source: Source, limit: int = JSON_LIMIT) -> dict[str, Any]:
             f"is not a JSON object: {shown(str(error))}.", "A config is one JSON object, {…}."
         ) from error
     if _depth(content) > JSON_DEPTH:
-        raise source.refuse("is nested too deeply.", f"A config nests at most {JSON_DEPTH} levels.")
+        raise source.refuse("is nested too deeply.", f"A config nests at most {JSON_DEPTH} levels.", ANOTHER)
     return content
 
 

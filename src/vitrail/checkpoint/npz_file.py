@@ -19,7 +19,7 @@ import torch
 from vitrail.checkpoint.atomic import replacing
 from vitrail.checkpoint.entry import MAX_BYTES, Entry, check_entry, each, load
 from vitrail.checkpoint.safetensors_file import raw_bytes
-from vitrail.checkpoint.source import Source, shown
+from vitrail.checkpoint.source import ANOTHER, Source, shown
 from vitrail.checkpoint.zip_directory import Member, members
 from vitrail.checkpoint.zip_member import MemberReader
 
@@ -50,7 +50,7 @@ class Array:
     def __init__(self, source: Source, member: Member) -> None:
         name = member.tensor
         if name == member.name:
-            raise source.refuse(f"holds '{shown(name)}', which is not an array.", "An .npz holds .npy arrays.")
+            raise source.refuse(f"holds '{shown(name)}', which is not an array.", "An .npz holds .npy arrays.", ANOTHER)
         reader = MemberReader(source, member)
         code, self.fortran, shape = _header(source, name, reader)
         self.member, self.header_size, self.swapped = member, member.size - reader.left, code[0] == ">"
@@ -89,7 +89,9 @@ def _header(source: Source, name: str, reader: MemberReader) -> tuple[str, bool,
         raise source.refuse("is not a .npy array of version 1 or 2.", tensor=name)
     length = struct.unpack("<H", take(2))[0] if start[6] == 1 else struct.unpack("<I", take(4))[0]
     if length > MAX_HEADER:
-        raise source.refuse(f"has a header of {length:,} bytes.", f"At most {MAX_HEADER:,} are read.", tensor=name)
+        raise source.refuse(
+            f"has a header of {length:,} bytes.", f"At most {MAX_HEADER:,} are read.", ANOTHER, tensor=name
+        )
     return _parse(source, name, take(length).decode("latin-1"))
 
 
@@ -106,6 +108,7 @@ def _parse(source: Source, name: str, text: str) -> tuple[str, bool, tuple[int, 
         raise source.refuse(
             "holds Python objects, which can run code." if "O" in code else f"has the type '{shown(code)}'.",
             f"Known types: {', '.join(DTYPES)} (V2 is bfloat16).",
+            ANOTHER,
             tensor=name,
         )
     return code, order == "True", tuple(int(size) for size in re.findall("[0-9]+", shape))
@@ -120,6 +123,7 @@ def directory(source: Source) -> list[Array]:
         raise source.refuse(
             f"of {source.size:,} bytes unpacks to {total:,}.",
             f"Weights compress by little: a file of this size may unpack to {limit:,} bytes.",
+            ANOTHER,
         )
     return arrays
 

@@ -211,9 +211,7 @@ def _finish(
         report.assumptions.append(
             f"pictures are prepared as is usual for {report.origin}; nothing beside the file says"
         )
-    if (
-        "image_size" in opened.asked
-    ):  # not always from the model's own: DINOv2 has positions for 518 px, and prepares 224
+    if "image_size" in opened.asked:  # DINOv2 has positions for 518 px, and prepares 224
         prepared = prepared_for(prepared, opened.asked["image_size"])
     model = Adapted(config, everything, prepared, stated_labels(found, config) or _numbers(config.num_classes))
     model = adapt(model, understood.wanted, labels)

@@ -31,7 +31,7 @@ from vitrail.checkpoint.entry import (
     each,
     load,
 )
-from vitrail.checkpoint.source import Cursor, Source, shown
+from vitrail.checkpoint.source import ANOTHER, Cursor, Source, shown
 
 MAX_HEADER = 16 * 2**20
 WORTH_MAPPING = 2**20  # bytes; below it a copy is as fast
@@ -101,7 +101,7 @@ def _parse(source: Source, header: bytes) -> tuple[dict[str, Declared], dict[str
         if name in declared or (name == METADATA and metadata is not None):
             raise source.refuse("is declared twice.", "Every name is declared once.", tensor=name)
         if len(declared) >= MAX_TENSORS:
-            raise source.refuse(f"declares more than {MAX_TENSORS:,} tensors.")
+            raise source.refuse(f"declares more than {MAX_TENSORS:,} tensors.", "", ANOTHER)
         if name == METADATA:
             metadata = _decode(source, value, dict[str, str], "the metadata")
         else:
@@ -136,7 +136,7 @@ def _place(source: Source, declared: dict[str, Declared], start: int) -> dict[st
     for name, tensor in sorted(declared.items(), key=lambda item: item[1].data_offsets):
         if tensor.dtype not in DTYPES:
             raise source.refuse(
-                f"has the type '{shown(tensor.dtype)}'.", f"Known types: {', '.join(DTYPES)}.", tensor=name
+                f"has the type '{shown(tensor.dtype)}'.", f"Known types: {', '.join(DTYPES)}.", ANOTHER, tensor=name
             )
         entry = Entry(name, DTYPES[tensor.dtype], tuple(tensor.shape))
         check_entry(source, entry)

@@ -16,7 +16,10 @@ from vitrail.errors import CheckpointError
 if TYPE_CHECKING:
     import torch
 
+# What to do about a file: that makes no sense, that is sound and no weights of ours, that changes meanwhile.
 FETCH = "The file is incomplete or was changed on its way: fetch or copy it again."
+ANOTHER = "Check that this is the right file, and where it comes from."
+WAIT = "Wait until it is written, and load it again."
 PARALLEL = hasattr(os, "preadv")  # reads that share no position, so several threads may read one file
 
 
@@ -41,10 +44,14 @@ class Source:
             while done < len(buffer):
                 count = self._some(offset + done, buffer[done:])
                 if not count:
-                    raise self.refuse("became shorter while it was read.", "Nobody writes to a file being loaded.")
+                    raise self.refuse(
+                        "became shorter while it was read.", "Nobody writes to a file being loaded.", WAIT
+                    )
                 done += count
         except OSError as error:
-            raise self.refuse(f"cannot be read: {error.strerror or error}.") from error
+            raise self.refuse(
+                f"cannot be read: {error.strerror or error}.", "", "Check the disk and the permissions."
+            ) from error
 
     def _some(self, offset: int, buffer: memoryview) -> int:
         if PARALLEL:
@@ -60,7 +67,9 @@ class Source:
         try:
             view = mmap.mmap(self.file.fileno(), offset - page + count, access=mmap.ACCESS_COPY, offset=page)
         except ValueError as error:  # more than the file has
-            raise self.refuse("became shorter while it was read.", "Nobody writes to a file being loaded.") from error
+            raise self.refuse(
+                "became shorter while it was read.", "Nobody writes to a file being loaded.", WAIT
+            ) from error
         return torch.frombuffer(view, dtype=torch.uint8, count=count, offset=offset - page)
 
     def maps_allowed(self) -> int:
@@ -137,5 +146,5 @@ def opened(path: Path) -> Iterator[Source]:
         status = os.fstat(descriptor)
         source = Source(Path(path), file, status.st_size)
         if not stat.S_ISREG(status.st_mode):
-            raise source.refuse("is not a regular file.", "Weights are read from a regular file.")
+            raise source.refuse("is not a regular file.", "Weights are read from a regular file.", ANOTHER)
         yield source

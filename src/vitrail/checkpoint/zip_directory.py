@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from vitrail.checkpoint.entry import MAX_NAME, MAX_TENSORS, check_name
-from vitrail.checkpoint.source import Source, shown
+from vitrail.checkpoint.source import ANOTHER, Source, shown
 from vitrail.errors import CheckpointError
 
 STORED, DEFLATED = 0, 8
@@ -106,12 +106,16 @@ def members(source: Source) -> list[Member]:
     if end.disk or end.first_disk or end.here != end.members:
         raise damaged(source, "it says it is one of several disks")
     if end.members > MAX_TENSORS:
-        raise source.refuse(f"is a zip archive of {end.members:,} members.", f"At most {MAX_TENSORS:,} are read.")
+        raise source.refuse(
+            f"is a zip archive of {end.members:,} members.", f"At most {MAX_TENSORS:,} are read.", ANOTHER
+        )
     if end.offset + end.length != end_at or end.length > end.members * (CENTRAL.size + 2 * MAX_NAME + 128):
         raise damaged(source, "its directory is not where the end record says, or is too long")
     listed = list(_listed(source, source.read(end.offset, end.length), end.members))
     if repeated := len(listed) - len({member.name for member in listed}):
-        raise source.refuse(f"is a zip archive with {repeated} repeated names.", "Every member has its own name.")
+        raise source.refuse(
+            f"is a zip archive with {repeated} repeated names.", "Every member has its own name.", ANOTHER
+        )
     return list(_located(source, listed, end.offset))
 
 
@@ -190,16 +194,18 @@ def _check(source: Source, member: Member) -> None:
     check_name(source, member.tensor)
     if member.flags & ~KNOWN_FLAGS:
         reason = "is encrypted." if member.flags & ENCRYPTED else "uses a zip feature no .npz needs."
-        raise source.refuse(reason, "Weights are stored as they are.", tensor=member.tensor)
+        raise source.refuse(reason, "Weights are stored as they are.", ANOTHER, tensor=member.tensor)
     if member.method not in (STORED, DEFLATED):
         reason = f"is compressed with method {member.method}."
-        raise source.refuse(reason, "Members are stored or deflated.", tensor=member.tensor)
+        raise source.refuse(reason, "Members are stored or deflated.", ANOTHER, tensor=member.tensor)
     if member.method == STORED and member.stored != member.size:
         reason = f"is stored as {member.stored:,} bytes and said to be {member.size:,}."
         raise source.refuse(reason, "A stored member has one size.", tensor=member.tensor)
     if member.size > FREE_RATIO and member.size > MAX_RATIO * member.stored:
         reason = f"grows from {member.stored:,} to {member.size:,} bytes when unpacked."
-        raise source.refuse(reason, f"Weights compress by much less than {MAX_RATIO} to 1.", tensor=member.tensor)
+        raise source.refuse(
+            reason, f"Weights compress by much less than {MAX_RATIO} to 1.", ANOTHER, tensor=member.tensor
+        )
 
 
 def _located(source: Source, listed: list[Member], limit: int) -> Iterator[Member]:

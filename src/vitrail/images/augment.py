@@ -1,7 +1,7 @@
 """Training pictures: cropped, flipped, recoloured and painted over, each change a function of (seed, epoch, picture).
 
 Follows Inception's crop, random erasing (1708.04896) and, in policies.py, RandAugment, TrivialAugment and 3-Augment.
-tests/train/test_augment.py compares with torchvision and timm, bit for bit where they compute the same thing.
+tests/train/test_augment_peers.py compares with torchvision and timm, bit for bit where they compute the same thing.
 """
 
 from __future__ import annotations
