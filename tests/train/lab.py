@@ -54,8 +54,7 @@ def leave(work: Callable[[], int]) -> NoReturn:
     try:
         code = work()
     except VitrailError as error:
-        alive = error  # freeing its frames frees their process group, which once waited for a process that was gone
-        code = alive.exit_code
+        code = error.exit_code
     except BaseException:
         traceback.print_exc()
     finally:

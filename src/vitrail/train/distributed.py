@@ -23,6 +23,9 @@ from vitrail.errors import EnvironmentProblem
 from vitrail.runs.signals import Interrupted
 
 T = TypeVar("T")
+# Groups stay until the process ends. An error's frames may hold DDP's reducer longer than its group lasts: it would be
+# the last to let the group go, and wait for threads that wait for the interpreter, which it holds (torch 2.13).
+LASTING: list[Any] = []
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -103,6 +106,7 @@ def joined() -> Iterator[World]:
     # Two backends in one group: tensors go by their device, and words always by the CPU.
     both = torch.cuda.is_available() and dist.is_nccl_available()
     dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo")
+    LASTING.append(dist.group.WORLD)
     try:
         with warnings.catch_warnings():  # a token of one picture has more than one right layout
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
